@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
@@ -265,7 +266,7 @@ class Boosting(CheckedTreeModel):
         """Number of nodes for which a tree has room."""
         return 2 * self.leaves - 1
 
-    def module(self) -> Forest:
+    def module(self) -> nn.Module:
         """Return the torch module for predictions, whose tensors are those of the model."""
         deepest = min(self.max_depth or self.nodes, self.leaves - 1)
         return Forest(self.shapes, classes=self.classes, deepest=deepest, seen=self.seen, logarithmic=self.logarithmic)
@@ -337,12 +338,15 @@ class Boosting(CheckedTreeModel):
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
-        margins = self.margins(tensors, part)
+        return self.outputs(self.margins(tensors, part))
+
+    def outputs(self, margins: Floats) -> Floats:
+        """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``, of margins ``[n, columns]``."""
         if isinstance(self.objective, LogLink):
             return self.objective.predicted(margins)
         return margins if self.classes is None else self.logits(margins)
 
-    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained:
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the importances of the features, the most important first."""
         del fields, classes
         return Explained(self.importances(tensors, averaged=False))

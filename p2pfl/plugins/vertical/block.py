@@ -136,15 +136,14 @@ class Block(TensorModel):
         features = part.features.astype(np.float64)
         return self.outputs_alone(tensors, features) if self.label else self.predictor_of(tensors, features)[:, None]
 
+    def outputs_together(self, tensors: Tensors, features: Floats, foreign: Floats) -> Floats:
+        """Return the outputs of all columns, ``[n, K]``, given the sums of the others' linear predictors, ``[n]``."""
+        return self.kind.outputs((self.predictor_of(tensors, features) + foreign)[:, None])
+
     def outputs_alone(self, tensors: Tensors, features: Floats) -> Floats:
         """Return the outputs of the label holder's own model, ``[n, K]``."""
         alone = self._standardised(tensors, features) @ tensors["alone_weight"] + tensors["alone_bias"]
         return self.kind.outputs(alone[:, None])
-
-    def outputs_of(self, tensors: Tensors, predictor: Floats) -> Floats:
-        """Return the outputs at the linear predictors of all parties, ``[n, K]``."""
-        del tensors
-        return self.kind.outputs(predictor[:, None])
 
     def predictor_of(self, tensors: Tensors, features: Floats) -> Floats:
         """Return the part of the linear predictor of each row, with the intercept at the label holder, ``[n]``."""

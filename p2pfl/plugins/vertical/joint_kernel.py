@@ -178,7 +178,7 @@ class VerticalKernel:
         np.fill_diagonal(kernel, 1.0 + self.ridge)
         return np.asarray(np.linalg.solve(kernel, targets - targets.mean()))
 
-    def loss(self, fit: VerticalFit) -> None:
+    def mean_loss(self, fit: VerticalFit) -> None:
         """Return nothing, as the label holder alone knows the training loss."""
         del fit
 

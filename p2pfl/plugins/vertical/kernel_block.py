@@ -126,8 +126,9 @@ class KernelBlock(TensorModel):
         features[-2:] = 0.0, 1.0
         return np.asarray(self.predictor_of(tensors, features[None])[0])
 
-    def outputs_of(self, tensors: Tensors, distances: Floats) -> Floats:
-        """Return the predictions at squared distances in the columns of all parties, ``[n, 1]``."""
+    def outputs_together(self, tensors: Tensors, features: Floats, foreign: Floats) -> Floats:
+        """Return the predictions of all columns, ``[n, 1]``, given the others' squared distances, ``[n, m]``."""
+        distances = self.predictor_of(tensors, features) + foreign
         kernel = np.exp(-tensors["gamma"][0] * distances)
         return np.asarray(kernel @ tensors["dual"][: distances.shape[1]] + tensors["bias"])[:, None]
 

@@ -30,7 +30,7 @@ from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import Logit, Response, response
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedTable, ask_design, ask_gram
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedTable, PrivateFloats, ask_design, ask_gram
 from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse
 from p2pfl.plugins.vertical.linear import LinearFit, ask_units, check_ridge, share_out, without_dependent
 from p2pfl.plugins.vertical.newton_steps import (
@@ -177,12 +177,13 @@ class _Fit:
         state: Callable[[], NewtonState] = cache(lambda: self._begun(gram() * units()[:, None] * units(), null()))
         shown = ShownPredictors(self.options.predictor_noise, falling_factor(self.design.size, self.design.rows))
         point, at, number = null, self._before, 0
+        own: PrivateFloats = self._nothing
         while True:
             state = _then(state, NewtonState.prepared)
             going, deviation = yield from publish(_decision(state), size=2, sender=solver)
             if not going:
                 break
-            at = yield from self._predictors(state, deviation, shown.show(deviation), number)
+            at, own = yield from self._predictors(state, deviation, shown, own)
             point = yield from send_floats(partial(self._point, at), size=4, sender=label, to=solver)
             state = _judged(state, point)
             [accepted] = yield from publish(_acceptance(state), size=1, sender=solver)
@@ -229,15 +230,20 @@ class _Fit:
         score = factor * matrix[:size, size]
         return NewtonState.begin(problem, intercept=intercept, score=score, weight=weight, deviance=deviance)
 
+    def _nothing(self, party: str) -> Floats:
+        """Return the predictors of a party before it shows any."""
+        del party
+        return np.zeros(self.design.rows)
+
     def _predictors(
-        self, state: Callable[[], NewtonState], deviation: float, share: float, number: int
-    ) -> Questions[Callable[[], RowState]]:
-        """Send the coefficients of a point, and return the function by which the label holder reads what follows.
+        self, state: Callable[[], NewtonState], deviation: float, shown: ShownPredictors, earlier: PrivateFloats
+    ) -> Questions[tuple[Callable[[], RowState], PrivateFloats]]:
+        """Send the coefficients of a point, and return what follows at the label holder, and the predictors of parties.
 
         The noise of each party has its part of the published deviation, and no less than what follows from its own
-        predictors and its share.
+        predictors and those that it has shown earlier.
         """
-        roles = self.roles
+        roles, number, share = self.roles, shown.points, shown.show(deviation)
         betas = {}
         for party in roles.parties:
             places = self.design.coefficients(party)
@@ -246,21 +252,26 @@ class _Fit:
             )
 
         @cache
-        def shown(party: str) -> Ints:
+        def own(party: str) -> Floats:
             predictor = np.clip(self._predictor(party, betas[party]()), -STEEPEST, STEEPEST)
             if np.isnan(predictor).any():
                 raise PrivacyError(
                     f"{party} has received coefficients that are no numbers from {roles.solver}; end the run"
                 )
+            return predictor
+
+        @cache
+        def hidden(party: str) -> Ints:
+            predictor = own(party)
             points = np.rint(np.ldexp(predictor, PREDICTOR_BITS)).astype(np.int64)
             if not deviation:
                 return points
-            noise = max(deviation, least_noise(share, predictor)) / math.sqrt(len(roles.features))
+            noise = max(deviation, least_noise(share, predictor, earlier(party))) / math.sqrt(len(roles.features))
             purpose = f"noise of predictor {number}"
             key = self.source.bytes(KEY_BYTES, purpose=purpose, peer=party)
             return points + grid_normals(key, len(points), deviation=noise, bits=PREDICTOR_BITS)
 
-        others = yield from collect(shown, size=self.design.rows, to=roles.label, among=roles.features)
+        others = yield from collect(hidden, size=self.design.rows, to=roles.label, among=roles.features)
 
         @cache
         def at() -> RowState:
@@ -268,7 +279,7 @@ class _Fit:
             eta = self._predictor(roles.label, betas[roles.label]()) + received
             return RowState(eta, *self.kind.derived(self.target(), eta[:, None]))
 
-        return at
+        return at, own
 
     def _predictor(self, party: str, beta: Floats) -> Floats:
         """Return a party's part of the linear predictors, ``[n]``."""

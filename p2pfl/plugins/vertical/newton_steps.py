@@ -107,7 +107,7 @@ class ShownPredictors:
                 "compare versions"
             )
         self.points, self.exact = self.points + 1, deviation == 0
-        return FIRST * self.factor**self.accepted if self.noisy else 0.0
+        return max(FIRST * self.factor**self.accepted, LAST) if self.noisy else 0.0
 
     def judge(self, *, accepted: bool) -> None:
         """Note whether the point was accepted."""
@@ -145,25 +145,27 @@ def noisy_points(factor: float) -> int:
     return math.ceil(math.log(LAST / FIRST) / math.log(factor))
 
 
-def least_noise(share: float, predictors: Floats) -> float:
+def least_noise(share: float, predictors: Floats, earlier: Floats) -> float:
     """Return the deviation below which the noise of a party's own predictors never is.
 
-    It follows from what the party alone knows, so that neither published numbers nor large coefficients end it.
+    It follows from what the party alone knows, so that neither published numbers nor large coefficients end it, and no
+    new combination of its columns shows that others choose.
 
     Parameters
     ----------
     share
         What :meth:`ShownPredictors.show` returns.
-    predictors
-        The predictors ``[n]``.
+    predictors, earlier
+        The predictors, and those that were shown last, ``[n]``.
 
     Examples
     --------
-    >>> [round(least_noise(0.3, np.array([size, -size])), 3) for size in (0.1, 2.0, 3.0, 300.0)]
-    [0.03, 0.3, 0.3, 30.0]
+    >>> sizes = [np.array([size, -size]) for size in (0.1, 2.0, 3.0, 300.0)]
+    >>> [round(least_noise(0.1, each, each), 3) for each in sizes], round(least_noise(0.1, sizes[2], sizes[1]), 3)
+    ([0.01, 0.1, 0.1, 10.0], 0.3)
     """
-    size = math.sqrt(float((predictors**2).mean()))
-    return share * max(min(1.0, size), size / WIDE)
+    size, moved = (math.sqrt(float((each**2).mean())) for each in (predictors, predictors - earlier))
+    return max(share * max(min(1.0, size), size / WIDE), MOVED_SHARE * moved)
 
 
 class NewtonPoint(NamedTuple):

@@ -35,10 +35,20 @@ from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
+from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.results import Run
 
 MODELS: Mapping[str, Callable[..., VerticalModel | SplitNetwork]] = {
-    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalKernel, VerticalDescent, SplitNetwork)
+    kind.name: kind
+    for kind in (
+        VerticalGLM,
+        VerticalLasso,
+        VerticalPCA,
+        VerticalKernel,
+        VerticalDescent,
+        VerticalBoosting,
+        SplitNetwork,
+    )
 }
 """Models by name."""
 
@@ -97,13 +107,13 @@ class VerticalPartitioning:
         ExperimentError
             The model or an option does not work with columns at different peers.
         """
-        parties, model = parties_of(experiment, federation), vertical_model(experiment)
+        parties = parties_of(experiment, federation)
+        model = vertical_model(experiment, parties.names)
         if parties.rows == "hidden" and not (isinstance(model, VerticalGLM) and model.family == "gaussian"):
             raise ExperimentError(
                 'data.options.rows = "hidden" works with model.name = "glm" and family = "gaussian" alone, as other '
                 'models would show who is common by what they send of each row; set it to "common" or "labelled"'
             )
-        model = vertical_model(experiment)
         common: dict[str, Any] = {
             "peers": federation.peers,
             "run": experiment.name,
@@ -148,7 +158,8 @@ class VerticalPartitioning:
 
     def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
         """Return who learns what."""
-        parties, model = parties_of(experiment, federation), vertical_model(experiment)
+        parties = parties_of(experiment, federation)
+        model = vertical_model(experiment, parties.names)
         roles = PartyRoles(parties.names, parties.label, parties.helper)
         tables = [*parties.own.values()]
         run = model.statement(
@@ -210,8 +221,8 @@ def split_steps(learning: LearningSettings, *, seed: int, absent: float) -> Spli
     )
 
 
-def vertical_model(experiment: Experiment) -> VerticalModel | SplitNetwork:
-    """Return the model of an experiment.
+def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> VerticalModel | SplitNetwork:
+    """Return the model of an experiment, of parties of some names.
 
     Raises
     ------
@@ -224,13 +235,20 @@ def vertical_model(experiment: Experiment) -> VerticalModel | SplitNetwork:
             f'model.name = "{name}" does not work with {name_of(experiment.data)}; set it to {" or ".join(MODELS)}'
         )
     kind = MODELS[name]
-    types = parameter_types(kind, without=())
+    given: dict[str, Any] = {}
+    if kind is VerticalBoosting:
+        given = {"rounds": experiment.rounds, "seed": experiment.seed, "parties": parties}
+    types = parameter_types(kind, without=tuple(given))
     values: dict[str, Any] = checked_options(options, types, key="model.options", name=f"{name} of columns")
     if kind is VerticalGLM and "family" not in values:
         raise ExperimentError(
             'model.options.family is missing, and peers without the target cannot tell it; set it, such as "gaussian"'
         )
-    return kind(**values)
+    if kind is VerticalBoosting and "loss" not in values:
+        raise ExperimentError(
+            'model.options.loss is missing, and peers without the target cannot tell it; set it, such as "log_loss"'
+        )
+    return kind(**values, **given)
 
 
 PARTITIONING = VerticalPartitioning()

@@ -140,9 +140,9 @@ class SplitBlock(TensorModel):
         features[-2:] = 0.0, 1.0
         return np.asarray(self.predictor_of(tensors, features[None])[0])
 
-    def outputs_of(self, tensors: Tensors, embedding: Floats) -> Floats:
-        """Return logits, or numbers in the unit of the target, for the embeddings of all parties, ``[n, K]``."""
-        return self._call(tensors, SplitModule.outputs, embedding)
+    def outputs_together(self, tensors: Tensors, features: FloatArray, foreign: Floats) -> Floats:
+        """Return logits, or numbers in the unit of the target, with the others' parts of the embedding, ``[n, K]``."""
+        return self._call(tensors, SplitModule.outputs, self.predictor_of(tensors, features) + foreign)
 
     def outputs_alone(self, tensors: Tensors, features: FloatArray) -> Floats:
         """Return the same with zeros in place of the others' parts of the embedding."""

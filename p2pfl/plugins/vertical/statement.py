@@ -183,8 +183,10 @@ class VerticalRun:
                 "reads whether they are in the other table: the column has no coefficient if they are not"
             )
         if self.steps:
+            noise = ", but the last, under noise of at least 30 % of what changes in them" if self.noisy else ""
             lies[f"{self.label}, if it sends crafted residuals"] = (
-                f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
+                f"chooses what the next predictors are{noise}; nobody shows more than {MAX_PREDICTORS} predictors of a "
+                "row each time that the round is played"
             )
             lies[f"{self.solver}, if it sends crafted coefficients"] = (
                 f"chooses whose rows count most in sums: {self.label} sends none in which one person has more than "

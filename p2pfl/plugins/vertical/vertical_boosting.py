@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import RunError
+from p2pfl.core.errors import PrivacyError, RunError
 from p2pfl.learning.additive import Questions, answer_questions
 from p2pfl.learning.exact_model import Own, Part, Tensors
 from p2pfl.plugins.exact.bins import MAX_BINS, Bins
@@ -118,7 +118,7 @@ class LabelTrees:
     base
         Margins without trees, ``[columns]``.
     owners, features
-        Party of each of these splits, by its place among the parties without labels, and number of its feature there.
+        Party of each of these splits, by its place among all parties, and number of its feature there.
     margins
         Margins of all common rows, ``[N, columns]``.
     """
@@ -140,10 +140,26 @@ class FittedTrees:
         Function that returns the trees, called at the label holder alone.
     splits
         Function that returns the splits of a local party without labels, in its units, in the order of their use.
+    places
+        For each of these parties, the numbers of its splits among those of all.
     """
 
     label: Callable[[], LabelTrees]
     splits: Callable[[str], Mapping[str, Floats]]
+    places: Mapping[str, Ints]
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """Number of splits of all parties without labels."""
+        return {"splits": float(sum(map(len, self.places.values())))}
+
+    def own(self, party: str) -> Mapping[str, Floats]:
+        """Return the splits of a local party with their numbers, or the trees and margins of the label holder."""
+        if party in self.places:
+            return {**self.splits(party), "place": self.places[party].astype(np.float64)}
+        label = self.label()
+        used = {"owner": label.owners.astype(np.float64), "owned": label.features.astype(np.float64)}
+        return {**label.trees, "base": label.base, **used, "margins": label.margins}
 
 
 def fit_trees(table: TreeTable, model: AlignedBoosting, source: Source) -> Questions[FittedTrees]:
@@ -200,6 +216,7 @@ class _Fit:
         }
         self.asked: dict[str, list[PrivateMessage]] = {party: [] for party in self.features}
         self.bits: dict[str, list[PrivateMessage]] = {party: [] for party in self.features}
+        self.places: dict[str, list[int]] = {party: [] for party in self.features}
         self.trees: Callable[[], _Trees] = cache(
             lambda: _Trees(table, {party: each.read(self.label) for party, each in described.items()}, self._bits)
         )
@@ -215,13 +232,36 @@ class _Fit:
             while True:
                 request = yield from publish(partial(_public, wanted), size=1 + len(self.features), sender=self.label)
                 counted, *new = request.astype(np.int64).tolist()
+                self._check_request(counted, new)
                 for party, count in zip(self.features, new, strict=True):
                     yield from self._ask_bits(party, count, wanted)
                 if not counted:
                     break
                 wanted = yield from self._ask_histograms(counted, roots=roots)
                 roots = False
-        return FittedTrees(cache(lambda: self.trees().end()), cache(self._splits))
+        size = self.asked_splits
+        kept = (yield from publish(lambda: self.trees().used(), size=size, sender=self.label)) if size else np.zeros(0)
+        return FittedTrees(
+            cache(lambda: self.trees().end(kept > 0)),
+            cache(
+                lambda party: {name: each[kept[self.places[party]] > 0] for name, each in self._splits(party).items()}
+            ),
+            {party: (np.cumsum(kept > 0) - 1)[each][kept[each] > 0] for party, each in self.places.items()},
+        )
+
+    @property
+    def asked_splits(self) -> int:
+        """Number of splits of all parties without labels that are known so far, some of which no tree keeps."""
+        return sum(map(len, self.places.values()))
+
+    def _check_request(self, counted: int, new: Sequence[int]) -> None:
+        """Refuse more nodes or splits than a level of trees can have."""
+        most = self.model.columns * max(1, self.model.leaves - 1)
+        if not 0 <= counted <= most or min(new) < 0 or sum(new) > most:
+            raise PrivacyError(
+                f"{self.label} asks for {counted} nodes and {sum(new)} splits of one level, of which trees have {most} "
+                "at most; a peer does not follow the protocol"
+            )
 
     def _ask_bits(self, party: str, count: int, wanted: Callable[[], _Request]) -> Questions[None]:
         """Name splits to their owner, which answers with one bit for each row."""
@@ -234,6 +274,7 @@ class _Fit:
         answered = yield from send(packed, size=count * _row_words(self.table.rows), sender=party, to=self.label)
         self.asked[party].append(asked)
         self.bits[party].append(answered)
+        self.places[party] += range(self.asked_splits, self.asked_splits + count)
 
     def _bits(self, party: str, number: int) -> Bools:
         """Return whether each row goes left at a split of a party, at the label holder."""
@@ -334,22 +375,13 @@ class _Trees:
 
     def _joined_bins(self, shown: Ints) -> Bins:
         """Return the bins of all parties, those of others with numbers in place of cuts and categories."""
-        counts, missing, categorical = shown[:, 0], shown[:, 1] > 0, shown[:, 2] > 0
-        own = self.columns.bins
-        here = slice(self.first[self.roles.label], self.first[self.roles.label] + len(own.counts))
-        cuts = np.tile(np.arange(max(counts.max(initial=0), own.cuts.shape[1])) + 0.5, (len(counts), 1))
-        cuts[here] = 0.0
-        cuts[here, : own.cuts.shape[1]] = own.cuts
-        known = None
-        if categorical.any():
-            known = categorical[:, None] & (np.arange(MAX_BINS) <= counts[:, None])
-            known[here] = False if own.known is None else own.known
-        return Bins(cuts, counts, missing, known)
+        first = self.first[self.roles.label]
+        here = slice(first, first + len(self.columns.bins.counts))
+        return join_bins([_numbered(shown[: here.start]), self.columns.bins, _numbered(shown[here.stop :])])
 
     def begin_round(self) -> _Request:
         """End the last round, and begin the next one."""
-        if self.work is not None:
-            self._end_round(self.work)
+        self._end_rounds()
         done = scalars(trees=len(self.grown))
         self.work = _LabelRound(self.model, {**self.tensors, **done}, self.own, self.margins[self.table.trained])
         drawn = self.model.sampling.samples(self.own.train, round=len(self.grown))
@@ -403,14 +435,25 @@ class _Trees:
         work.proceed(self._wide({**histograms, label: own}))
         return self._request(work)
 
-    def end(self) -> LabelTrees:
-        """Return the trees."""
-        if self.work is not None:
-            self._end_round(self.work)
-            self.work = None
+    def used(self) -> Floats:
+        """Return 1 for each split of another party that a tree keeps, else 0."""
+        self._end_rounds()
+        used = np.zeros(len(self.owners))
+        for trees in self.grown:
+            feature = trees["feature"].astype(np.int64) - len(self.columns.bins.counts)
+            used[feature[feature >= 0]] = 1.0
+        return used
+
+    def end(self, kept: Bools) -> LabelTrees:
+        """Return the trees, with the splits of other parties that they keep."""
+        self._end_rounds()
         trees = {name: np.concatenate([each[name] for each in self.grown]) for name in self.grown[0]}
+        width = len(self.columns.bins.counts)
+        foreign = trees["feature"] >= width
+        number = trees["feature"][foreign].astype(np.int64) - width
+        trees["feature"][foreign] = width + (np.cumsum(kept) - 1)[number]
         owners, features = np.array(self.owners, np.int64), np.array(self.owned, np.int64)
-        return LabelTrees(trees, self.base, owners, features, self.margins)
+        return LabelTrees(trees, self.base, owners[kept], features[kept], self.margins)
 
     def _working(self) -> tuple[_LabelRound, GrowthTask]:
         if self.work is None or self.work.growth.task is None:
@@ -430,19 +473,17 @@ class _Trees:
         else:
             needed = [split for tree in range(growth.trees) for split in growth.kept_splits(tree).values()]
             counted = 0
-        asked: dict[str, list[Ints]] = {party: [] for party in self.roles.features}
-        for split in needed:
-            if split is None or (name := self._name(split)) in self.known:
-                continue
-            party, named = self._owner(split), np.array(name[1:])
-            if party == self.roles.label:
-                continue
-            owner = self.roles.features.index(party)
-            self.known[name] = len(self.owners)
-            self.numbers.append(self.owners.count(owner))
-            self.owners.append(owner)
-            self.owned.append(int(named[0]))
-            asked[party].append(named)
+        names = {self._name(split): None for split in needed if split is not None}
+        asked: dict[str, list[Ints]] = {}
+        for party in self.roles.features:
+            place = self.roles.parties.index(party)
+            new = [name for name in names if name[0] == place and name not in self.known]
+            asked[party] = [np.array(name[1:], np.int64) for name in new]
+            for name in new:
+                self.known[name] = len(self.owners)
+                self.numbers.append(self.owners.count(place))
+                self.owners.append(place)
+                self.owned.append(name[1])
         return _Request(counted, asked)
 
     def _owner(self, split: Split) -> str:
@@ -466,12 +507,14 @@ class _Trees:
 
     def _foreign_sides(self, numbers: Ints) -> Bools:
         """Return whether each common row goes left at some splits of other parties, ``[S, N]``."""
-        sides = [self.bits(self.roles.features[self.owners[each]], self.numbers[each]) for each in numbers.tolist()]
+        sides = [self.bits(self.roles.parties[self.owners[each]], self.numbers[each]) for each in numbers.tolist()]
         return np.array(sides, np.bool_).reshape(len(numbers), self.table.rows)
 
-    def _end_round(self, work: _LabelRound) -> None:
-        """Keep the trees of a round, and add their values to the margins."""
-        growth, width = work.growth, len(self.columns.bins.counts)
+    def _end_rounds(self) -> None:
+        """Keep the trees of a round that has not ended, and add their values to the margins."""
+        if self.work is None:
+            return
+        growth, width, self.work = self.work.growth, len(self.columns.bins.counts), None
         arrays = growth.arrays(self.bins, size=self.model.nodes, rate=self.model.learning_rate)
         for tree in range(growth.trees):
             for place, split in growth.kept_splits(tree).items():
@@ -531,6 +574,24 @@ class _LabelRound(BoostingRound):
             self.root(np.concatenate([sums, self.losses("")]))
         else:
             self.level(sums)
+
+
+def join_bins(parts: Sequence[Bins]) -> Bins:
+    """Return the bins of several parties as those of one."""
+    widest = max(each.cuts.shape[1] for each in parts)
+    cuts = np.concatenate([np.pad(each.cuts, ((0, 0), (0, widest - each.cuts.shape[1]))) for each in parts])
+    known = [np.zeros((len(each.counts), MAX_BINS), np.bool_) if each.known is None else each.known for each in parts]
+    counts, missing = (np.concatenate([getattr(each, name) for each in parts]) for name in ("counts", "missing"))
+    every = np.concatenate(known)
+    return Bins(cuts, counts, missing, every if every.any() else None)
+
+
+def _numbered(shown: Ints) -> Bins:
+    """Return bins of which only numbers are known, so that cuts lie between numbers, and categories are numbers."""
+    counts = shown[:, 0]
+    cuts = np.tile(np.arange(MAX_BINS) + 0.5, (len(counts), 1))
+    known = (shown[:, 2:3] > 0) & (np.arange(MAX_BINS) <= counts[:, None])
+    return Bins(cuts, counts, shown[:, 1] > 0, known)
 
 
 def _public(wanted: Callable[[], _Request]) -> Floats:

@@ -104,7 +104,7 @@ class VerticalPCA:
         values = (float(rows), float(components.variance.sum()), *kept.tolist())
         return VerticalFit(_Loadings(components), dict(zip(self.figures, values, strict=True)))
 
-    def loss(self, fit: VerticalFit) -> None:
+    def mean_loss(self, fit: VerticalFit) -> None:
         """Return nothing, as a statistic has no loss."""
         del fit
 

@@ -178,9 +178,9 @@ class VerticalDescent(VerticalRegression):
         deviance = math.nan if self.ridge else fit.figures["loss"]
         return replace(fit, figures={**fit.figures, "deviance": deviance})
 
-    def loss(self, fit: VerticalFit) -> float | None:
+    def mean_loss(self, fit: VerticalFit) -> float | None:
         """Return the mean deviance of the training rows, which is public without a penalty."""
-        return None if self.ridge else super().loss(fit)
+        return None if self.ridge else super().mean_loss(fit)
 
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""

@@ -184,7 +184,7 @@ class VerticalModel(ColumnModel, Protocol):
         """Return the questions of the fit."""
         ...
 
-    def loss(self, fit: VerticalFit) -> float | None:
+    def mean_loss(self, fit: VerticalFit) -> float | None:
         """Return the mean training loss, if it is public."""
         ...
 
@@ -385,7 +385,7 @@ class VerticalRegression(ABC):
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""
 
-    def loss(self, fit: VerticalFit) -> float | None:
+    def mean_loss(self, fit: VerticalFit) -> float | None:
         """Return the mean deviance of the training rows."""
         return fit.figures["deviance"] / fit.figures["samples"]
 

@@ -14,12 +14,12 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import write_csv
 from p2pfl.data.tables.declaration import PEER
-from p2pfl.plugins.vertical.block import NAME, Block
-from p2pfl.plugins.vertical.kernel_block import NAME as KERNEL
+from p2pfl.plugins.vertical.block import Block
 from p2pfl.plugins.vertical.kernel_block import KernelBlock
 from p2pfl.plugins.vertical.keys import PersonKey, identify_rows, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT, match_rows
 from p2pfl.plugins.vertical.split_block import SplitBlock
+from p2pfl.plugins.vertical.tree_block import TreeBlock
 from p2pfl.results import Run
 from p2pfl.results.models.predictor import Predictions, Predictor, cells_of
 
@@ -65,7 +65,7 @@ class PartyFile:
         Names of the classes, in the file of the label holder of a classification.
     """
 
-    block: Block | KernelBlock | SplitBlock
+    block: Block | KernelBlock | SplitBlock | TreeBlock
     tensors: Mapping[str, Floats]
     features: Floats
     keys: Sequence[Sequence[str | None]]
@@ -76,11 +76,15 @@ class PartyFile:
 
     @property
     def predictor(self) -> Floats:
-        """Part of the linear predictor of each row, ``[n]``, or of its embedding or squared distances, ``[n, m]``."""
+        """What the party adds to the prediction of each row.
+
+        A part of the linear predictor, ``[n]``; of a kernel, squared distances ``[n, m]``; of trees, sides of splits
+        ``[n, S]``; of a network, its part of the embedding, ``[n, k]``.
+        """
         return self.block.predictor_of(self.tensors, self.features)
 
     def predictor_at(self, rows: Ints) -> Floats:
-        """Return the part of the linear predictor of some rows, of which -1 stands for a person whom it lacks."""
+        """Return what the party adds to predictions of some rows, of which -1 stands for a person whom it lacks."""
         absent = np.asarray(self.block.absent_predictor(self.tensors))
         if not len(self):
             return np.broadcast_to(absent, (len(rows), *absent.shape))
@@ -156,13 +160,8 @@ def read_party_file(path: Path, table: str, keys: Sequence[PersonKey], *, unacco
     features = predictor.module.inputs(columns).numpy()
     values, _ = identify_rows(cells, keys)
     tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
-    return PartyFile(
-        cast("Block | KernelBlock | SplitBlock", predictor.saved.exact),
-        tensors,
-        features,
-        values,
-        predictor.saved.names,
-    )
+    block = cast("Block | KernelBlock | SplitBlock | TreeBlock", predictor.saved.exact)
+    return PartyFile(block, tensors, features, values, predictor.saved.names)
 
 
 def _is_block(path: Path) -> bool:
@@ -171,7 +170,7 @@ def _is_block(path: Path) -> bool:
 
     with safetensors.safe_open(path, "pt") as file:
         described = (file.metadata() or {}).get("p2pfl", "")
-    return any(f'"name": "{name}"' in described for name in (NAME, KERNEL, SplitBlock.name))
+    return any(f'"name": "{kind.name}"' in described for kind in (Block, KernelBlock, SplitBlock, TreeBlock))
 
 
 def _joined(label: str, files: Mapping[str, PartyFile]) -> JoinedPredictions:
@@ -179,16 +178,18 @@ def _joined(label: str, files: Mapping[str, PartyFile]) -> JoinedPredictions:
     own = files[label]
     foreign = np.zeros_like(own.predictor)
     everybody = np.ones(len(own), bool)
-    known: list[list[str]] = [[label] for _ in foreign]
+    known: list[list[str]] = [[label] for _ in everybody]
     for peer, party in files.items():
         if peer == label:
             continue
         rows = rows_of(own.keys, party.keys)
-        foreign += party.predictor_at(rows)
+        foreign = foreign + party.predictor_at(rows)
         everybody &= (rows != ABSENT) | party.block.may_lack
         for row in np.flatnonzero(rows != ABSENT).tolist():
             known[row].append(peer)
-    return predict_rows(own, foreign, [who if whole else [] for who, whole in zip(known, everybody, strict=True)])
+    return predict_rows(
+        own, np.asarray(foreign), [who if whole else [] for who, whole in zip(known, everybody, strict=True)]
+    )
 
 
 def predict_rows(own: PartyFile, foreign: Floats, known: Sequence[Sequence[str]]) -> JoinedPredictions:
@@ -199,11 +200,11 @@ def predict_rows(own: PartyFile, foreign: Floats, known: Sequence[Sequence[str]]
     own
         File of the label holder.
     foreign
-        Sums of the others' parts of the linear predictors, ``[n]``, or of squared distances, ``[n, m]``.
+        Sums of what the others add, of the shape of :attr:`PartyFile.predictor`.
     known
         Names of the parties that know the person, by row; empty where the label holder's own model predicts.
     """
-    together = own.block.outputs_of(own.tensors, own.predictor + foreign)
+    together = own.block.outputs_together(own.tensors, own.features, foreign)
     alone = own.block.outputs_alone(own.tensors, own.features)
     outputs = np.where(np.array([bool(who) for who in known], bool)[:, None], together, alone)
     values = torch.from_numpy(outputs).softmax(1).numpy() if own.classes else outputs[:, 0]

@@ -12,7 +12,15 @@ from p2pfl.core.errors import LearningError, P2PFLError, PrivacyError
 from p2pfl.learning.additive import add_up
 from p2pfl.plugins.vertical.gram import ask_design
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
-from p2pfl.plugins.vertical.newton_steps import NewtonState, ShownPredictors, noisy_points
+from p2pfl.plugins.vertical.newton_steps import (
+    FASTEST,
+    FIRST,
+    LAST,
+    NewtonState,
+    ShownPredictors,
+    least_noise,
+    noisy_points,
+)
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 from p2pfl.privacy.keys import SeededSource
 from vertical_roles import PAIR, joined_table, play, play_altered
@@ -71,6 +79,8 @@ def test_a_solver_that_publishes_hardly_any_noise_changes_nothing_of_what_the_la
 def test_coefficients_that_outweigh_the_noise_are_shown_under_noise_that_grows_with_them(monkeypatch):
     lying_solver(monkeypatch, beta=lambda state: 1e3 * state.beta)
     assert noise_of() > 0.08 * first_predictors(asked()).std() > 50
+    large = np.array([600.0, -600.0])
+    assert least_noise(FIRST, large, large) == 60  # also where they are shown again
 
 
 @pytest.mark.parametrize(
@@ -96,10 +106,35 @@ def test_coefficients_that_are_no_numbers_end_the_fit(monkeypatch):
 
 def test_a_solver_that_goes_on_and_on_sees_no_further_predictors(monkeypatch):
     lying_solver(monkeypatch, going=lambda _: True)
-    with pytest.raises(PrivacyError, match=r"further predictors after \d+"):
+    with pytest.raises(PrivacyError, match=rf"further predictors after (?!{MAX_PREDICTORS})\d"):
         play(asked(), PAIR)
     with pytest.raises(PrivacyError, match=f"further predictors after {MAX_PREDICTORS}"):
         play(asked(predictor_noise=False), PAIR)
+
+
+def test_combinations_of_columns_that_others_choose_are_shown_under_noise_of_a_third_of_their_size(monkeypatch):
+    """A solver, or a label holder by crafted residuals, sends another column of ada's at each point."""
+    lying_solver(
+        monkeypatch,
+        beta=lambda state: coefficients(0, *np.eye(3)[state.steps % 3], 0, 0)(state),
+        deviation=lambda state: 1e-9 * state.deviation,
+    )
+    monkeypatch.setattr(NewtonState, "judged", lambda self, _: replace(self, accepted=True, agreed=self.agreed + 1))
+    seen, columns = [], drawn()[0]["ada"]
+    with suppress(P2PFLError):
+        play(noted(asked(), lambda _: None, lambda values, real: seen.append(values) or real(values)), PAIR)
+    shown = [values / 2**24 for values in seen if len(values) == ROWS and np.abs(values).max() < 2**40]
+    assert len(shown) > 6
+    for values in shown[:-1]:  # the last one is exact
+        away = min((values - column + column.mean()).std() for column in columns.T)
+        assert away > 0.25
+
+
+def test_noise_never_falls_below_that_before_the_exact_predictors():
+    shown = ShownPredictors(noisy=True, factor=FASTEST)
+    for _ in range(10):
+        assert shown.show(1e-9) >= LAST
+        shown.judge(accepted=True)
 
 
 # ---------------------------------------------------------------------- people who are singled out

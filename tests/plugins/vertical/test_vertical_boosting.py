@@ -75,7 +75,7 @@ def joined_trees(fit, parts, roles):
     used = dict.fromkeys(roles.features, 0)
     splits = []
     for owner in label.owners.tolist():
-        peer = roles.features[owner]
+        peer = roles.parties[owner]
         own = {name: values[used[peer]] for name, values in fit.splits(peer).items()}
         used[peer] += 1
         splits.append({**own, "feature": first[peer] + own["feature"]})

@@ -1,0 +1,210 @@
+"""Runs of boosting of columns at different peers, from an experiment to files, predictions and what is printed."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from p2pfl import live, simulate
+from p2pfl.cli import main
+from p2pfl.core.errors import DataError, ExperimentError, InputError
+from p2pfl.experiment import plan, read
+from p2pfl.learning.additive import answer_questions
+from p2pfl.learning.exact_model import Own, Part
+from p2pfl.plugins.exact import Boosting
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.results.models.predictor import Predictor
+from vertical_experiments import changed
+
+TREES = {"max_depth": 2, "max_bins": 8, "min_samples_leaf": 5}
+
+
+def boosted(**options):
+    """Return an experiment of three parties and a helper, with boosting of two classes."""
+    model = {"name": "boosting", "options": {"loss": "log_loss", **TREES, **options}}
+    return changed(data={"name": "breast_cancer"}, model=model) | {"rounds": 3}
+
+
+def clinic(folder):
+    """Return the experiment of tables of ada and bob, of which ada lacks some people, and write them."""
+    rng = np.random.default_rng(3)
+    wards = np.array(["east", "north", "west"])
+    people = [f"p{number}" for number in range(200)]
+    ada = [
+        [f"{crp:.6g}" if crp > -1 else "", ward]
+        for crp, ward in zip(rng.normal(size=200), rng.choice(wards, 200), strict=True)
+    ]
+    bob = rng.normal(size=(200, 2)).round(6)
+    ill = [
+        float(crp or 0) + (ward == "west") + own[0] * own[1] + noise > 0.3
+        for (crp, ward), own, noise in zip(ada, bob, rng.normal(size=200) / 2, strict=True)
+    ]
+    for where, chosen in (("", slice(160)), ("new", slice(160, 200))):
+        (folder / where).mkdir(exist_ok=True)
+        rows = {
+            "ada": [
+                ["id", "crp", "ward"],
+                *([who, *own] for who, own in zip(people[chosen], ada[chosen], strict=True) if who != "p199"),
+            ],
+            "bob": [
+                ["id", "age", "days", "ill"],
+                *(
+                    [who, *own, "yes" if is_ill else "no"]
+                    for who, own, is_ill in zip(people[chosen], bob[chosen].tolist(), ill[chosen], strict=True)
+                ),
+            ],
+        }
+        for name, lines in rows.items():
+            with (folder / where / f"{name}.csv").open("w", newline="") as file:
+                csv.writer(file).writerows(lines)
+    (folder / "ada.columns.toml").write_text(
+        'columns = { crp = { type = "number", missing = nan }, ward = ["east", "north", "west"] }'
+    )
+    (folder / "bob.columns.toml").write_text(
+        'target = "ill"\ncolumns = { age = "number", days = "number", ill = ["no", "yes"] }'
+    )
+    options = {"path": str(folder / "{peer}.csv"), "label": "bob", "helper": "cleo", "keys": [["id:text"]]}
+    experiment = {
+        "name": "clinic",
+        "rounds": 4,
+        "topology": {"kind": "complete", "peers": ["ada", "bob", "cleo"]},
+        "data": {"name": "vertical", "test": 0.0, "options": options},
+        "model": {"name": "boosting", "options": {"loss": "log_loss", "categorical_features": ["ward"], **TREES}},
+        "privacy": {"mode": "pairwise"},
+    }
+    crps = np.array([[float(crp) if crp else np.nan, wards.tolist().index(ward)] for crp, ward in ada])
+    return experiment, np.concatenate([crps, bob], axis=1).astype(np.float32), np.array(ill, np.int64)
+
+
+def whole(features, targets, **options):
+    """Return the horizontal model of the joined table, and its tensors."""
+    model = Boosting(features=features.shape[1], classes=2, **TREES, **options)
+    own = Own(Part(features, targets), Part(features[:0], targets[:0]))
+    tensors, over = model.start(), False
+    while not over:
+        asking = model.round(tensors, lambda _: own)
+        outcome = answer_questions(asking, lambda question: question.answer("all"))
+        tensors, over = outcome.tensors, outcome.over
+    return model, tensors
+
+
+def same(one, other):
+    return all(
+        torch.equal(tensor.nan_to_num(), other[peer][name].nan_to_num())
+        for peer, model in one.items()
+        for name, tensor in model.items()
+    )
+
+
+@pytest.mark.slow
+def test_a_run_has_the_trees_and_scores_of_all_columns_in_one_place(tmp_path):
+    run = simulate(boosted(), folder=tmp_path / "run")
+    summary = run.summary
+    assert summary["metric"] == "auc"
+    assert summary["alone"] < summary["together"] == summary["pooled"]
+    assert summary["difference"] == 0.0
+    own = {
+        peer: load_file(tmp_path / "run" / "peers" / f"{peer}.safetensors") for peer in ("ada", "bob", "cleo", "eve")
+    }
+    assert "split_threshold" in own["ada"]
+    assert "joint_feature" in own["bob"]
+    assert set(own["cleo"]) == {"figures"}
+    used = sum(int((own[peer]["place"] >= 0).sum()) for peer in ("ada", "eve"))
+    assert used == int(own["bob"]["splits"]) > 0
+    text = (tmp_path / "run" / "peers" / "bob.safetensors").read_bytes()
+    assert not any(name in text for name in (b"worst area", b"worst texture"))
+
+
+@pytest.mark.slow
+async def test_live_peers_have_the_parts_of_the_simulation_to_the_last_bit():
+    ended, wanted = await live(boosted(), source=SeededSource(7)), simulate(boosted(), source=SeededSource(7))
+    assert same(wanted.models, ended.models)
+    assert ended.summary["together"] == wanted.summary["together"]
+
+
+@pytest.mark.slow
+def test_predictions_from_files_are_those_of_the_joined_table_to_the_last_bit(tmp_path, capsys):
+    experiment, features, targets = clinic(tmp_path)
+    simulate(experiment, folder=tmp_path / "run")
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "{peer}.csv")]) == 0
+    rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    assert [row["parties"] for row in rows] == ["ada bob"] * 39 + ["alone"]
+    model, tensors = whole(features[:160], targets[:160], rounds=4, categorical_features=[1])
+    logits = model.predicted(tensors, Part(features[160:199], targets[160:199]))
+    wanted = torch.from_numpy(logits).softmax(1).numpy()[:, 1]
+    assert [float(row["probability of yes"]) for row in rows[:39]] == wanted.tolist()
+
+
+@pytest.mark.slow
+def test_people_whom_a_party_lacks_have_missing_values(tmp_path):
+    experiment, features, targets = clinic(tmp_path)
+    lines = (tmp_path / "ada.csv").read_text().splitlines()
+    (tmp_path / "ada.csv").write_text("\n".join(lines[:121]))
+    features[120:, :2] = np.nan
+    experiment["data"]["options"]["rows"] = "labelled"
+    run = simulate(experiment, folder=tmp_path / "run")
+    assert run.summary["difference"] == 0.0
+    _, tensors = whole(features[:160], targets[:160], rounds=4, categorical_features=[1])
+    for name in ("left", "value", "gain", "count"):
+        assert np.array_equal(run.models["bob"][f"joint_{name}"].numpy(), tensors[name]), name
+
+
+@pytest.mark.slow
+def test_the_label_holder_reads_importances_without_names_of_others(tmp_path):
+    experiment, _, _ = clinic(tmp_path)
+    simulate(experiment, folder=tmp_path / "run")
+    peers = tmp_path / "run" / "peers"
+    saved = Predictor.load(peers / "bob.safetensors").saved
+    tensors = {name: value.numpy() for name, value in saved.module.state_dict().items()}
+    importances = saved.exact.explained(tensors, fields=(), classes=()).importances
+    assert {each.name for each in importances} <= {"age", "days", "column 1 of ada", "column 2 of ada"}
+    assert sum(each.importance for each in importances) == pytest.approx(1)
+    assert "column 1 of ada" in {each.name for each in importances}
+    assert main(["export", str(peers / "bob.safetensors"), "--to", "torch", "--out", str(tmp_path / "bob.pt2")]) == 0
+
+
+@pytest.mark.slow
+def test_a_run_repeats_to_the_bit(tmp_path, capsys):
+    simulate(boosted(), folder=tmp_path / "run")
+    assert main(["repeat", str(tmp_path / "run"), "--runs", str(tmp_path)]) == 0
+    captured = capsys.readouterr()
+    assert "the run repeats to the bit" in captured.out + captured.err
+
+
+@pytest.mark.slow
+def test_the_account_of_a_feature_holder_lets_one_model_of_trees_see_its_rows(tmp_path):
+    experiment, _, _ = clinic(tmp_path)
+    simulate(experiment)
+    experiment["model"]["options"]["max_depth"] = 3
+    with pytest.raises(InputError, match="earlier runs have shown 14"):
+        simulate(experiment)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "sentence"),
+    [
+        ({"loss": "squared_error"}, DataError, 'bob has classes, which loss = "squared_error" does not take'),
+        ({"loss": "quantile"}, ExperimentError, "model.options.loss"),
+        ({"early_stopping": True}, ExperimentError, "boosting of columns has no option early_stopping"),
+        ({"max_bins": 1}, InputError, "model.options.max_bins is 1"),
+    ],
+    ids=["classes", "loss", "option", "range"],
+)
+def test_what_boosting_refuses_is_one_sentence_before_anything_leaves(options, kind, sentence):
+    with pytest.raises(kind, match=sentence):
+        plan(read(boosted(**options)))
+
+
+def test_a_loss_is_required():
+    experiment = boosted()
+    del experiment["model"]["options"]["loss"]
+    with pytest.raises(ExperimentError, match=r"model\.options\.loss is missing, and peers without the target"):
+        plan(read(experiment))
+
+
+@pytest.mark.slow
+def test_a_name_that_no_party_has_is_refused():
+    with pytest.raises(InputError, match='0 parties have a column "weight", which an option of boosting names'):
+        simulate(boosted(monotonic_cst={"weight": 1}))
