@@ -5,16 +5,19 @@ from __future__ import annotations
 import html
 import importlib.util
 import math
+import os
 import re
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from io import BytesIO, StringIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from p2pfl.core.errors import InputError
+from p2pfl.core.files import OWNER_ONLY
 from p2pfl.results.charts import Chart, Curve, Interval
 from p2pfl.results.facts import Figure
 
@@ -119,16 +122,19 @@ def blank(*, width: float = WIDTH, height: float = HEIGHT) -> Any:
 
 
 def keep(figure: Any, path: str | Path) -> None:
-    """Write a figure to a file, without the time, so that the same figure has the same bytes.
+    """Write a figure to a file, without the time, so that the same figure has the same bytes; its owner alone reads it.
 
     Raises
     ------
     InputError
         The suffix is not that of a picture format, or the file cannot be written.
     """
-    date = {".pdf": "CreationDate", ".svg": "Date"}.get(Path(path).suffix.lower())
+    kind = Path(path).suffix.lower()
+    date, data = {".pdf": "CreationDate", ".svg": "Date"}.get(kind), BytesIO()
     try:
-        figure.savefig(path, metadata=None if date is None else {date: None})
+        figure.savefig(data, format=kind.removeprefix("."), metadata=None if date is None else {date: None})
+        with open(path, "wb", opener=partial(os.open, mode=OWNER_ONLY)) as file:
+            file.write(data.getvalue())
     except ValueError:
         suffixes = ", ".join(sorted(figure.canvas.get_supported_filetypes()))
         raise InputError(f"{path} does not have the suffix of a picture ({suffixes}); change it") from None

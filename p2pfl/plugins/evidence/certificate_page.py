@@ -23,6 +23,11 @@ LEARNED_WORDS = {
 }
 """What the keys of a summary have, in words."""
 
+SHOWN_DIGITS = 16
+"""Digits of the digest of a file that a page shows."""
+
+DIGITS = "A SHA-256 tells a file from all others; {} has all of its digits"
+
 RECIPIENTS = (
     "Give this certificate to all who have received the old model, and ask them to delete it (GDPR, article 19)."
 )
@@ -140,7 +145,11 @@ def _verdict(certificate: Certificate) -> str:
 def _method(certificate: Certificate) -> list[Block | None]:
     names = sorted(certificate.models_before.keys() | certificate.models_after.keys())
     models = [
-        (name, certificate.models_before.get(name, "none")[:16], certificate.models_after.get(name, "none")[:16])
+        (
+            name,
+            certificate.models_before.get(name, "none")[:SHOWN_DIGITS],
+            certificate.models_after.get(name, "none")[:SHOWN_DIGITS],
+        )
         for name in names
     ]
     return [
@@ -155,9 +164,7 @@ def _method(certificate: Certificate) -> list[Block | None]:
                 "settings after": certificate.experiment_after,
             },
         ),
-        FactTable(
-            "Models, by the first digits of the SHA-256 of each file", ("file", "before", "after"), models, text=3
-        ),
+        FactTable(f"Models. {DIGITS.format(FILE)}", ("file", "before", "after"), models, text=3),
         FactTable(
             "Data of those who remain",
             ("peer", "training samples"),
@@ -180,9 +187,9 @@ def _signed(certificate: Certificate) -> str:
 
 
 def _deleted(certificate: Certificate) -> list[Block | None]:
-    rows = [(each.path, "the whole file", each.sha256) for each in certificate.deleted]
-    rows += [(each.path, _emptied(each), each.sha256) for each in certificate.emptied]
-    table = FactTable("", ("file of the old run", "deleted", "SHA-256 before"), rows, text=3)
+    rows = [(each.path, "the whole file", each.sha256[:SHOWN_DIGITS]) for each in certificate.deleted]
+    rows += [(each.path, _emptied(each), each.sha256[:SHOWN_DIGITS]) for each in certificate.emptied]
+    table = FactTable(DIGITS.format(FILE), ("file of the old run", "deleted", "SHA-256 before"), rows, text=3)
     return [table if rows else "Nothing."]
 
 

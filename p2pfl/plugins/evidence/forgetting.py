@@ -17,7 +17,7 @@ from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.experiment.file.reading import flat
 from p2pfl.plugins.evidence.certificate import DeletedFile, EmptiedFile, file_digest
-from p2pfl.results.evidence import SUFFIX, PeerBegan, RoundPlayed, data_commitment, read_chain
+from p2pfl.results.evidence import KEY_SUFFIX, SUFFIX, PeerBegan, RoundPlayed, data_commitment, read_chain
 from p2pfl.results.repetitions.digests import digests
 from p2pfl.results.run_files import table_of
 from p2pfl.results.spending.account_file import AccountFile
@@ -34,9 +34,6 @@ OUTPUTS = ("*.html", "*.csv", "*.tex", "*.docx", "*.md", "*.svg", "*.pdf", "*.pn
 
 KEPT_IN_PEERS = ("*.journal", "*.accuses-*.json")
 """Files beside models that say what was spent, which stays spent, and who has broken the protocol."""
-
-KEY_SUFFIX = ".evidence.key"
-"""Ending of the name of the key of the digests in a chain of evidence."""
 
 LEARNED_KEYS = ("explained", "statistics")
 """Keys of ``summary.json`` whose values are, or follow from, exact totals of all data."""
@@ -135,7 +132,7 @@ def accepted_exposures(plan: Plan, leaving: Collection[str]) -> tuple[str, ...]:
     The accounts of the data have it, where they have the run.
     """
     accepted = [sentence] if (sentence := lone_difference(plan, leaving)) else []
-    for ledger in run_ledgers(plan, plan.federation.peers):
+    for ledger in (each for each in run_ledgers(plan, plan.federation.peers) if each.exact):
         runs = [entry for entry in AccountFile(ledger.account.path).read() if isinstance(entry, RunEntry)]
         last = [run for run in runs if run.experiment == ledger.digest][-1:]
         accepted += [reason.partition(";")[0] for run in last for reason in run.accepted]  # without the remedy

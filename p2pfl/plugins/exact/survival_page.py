@@ -30,6 +30,10 @@ def label_of(results: Mapping[str, Any], group: Mapping[str, Any]) -> str:
     return group["name"] if results["group"] is None else f"{results['group']} = {group['name']}"
 
 
+COARSE = 0.1
+"""Share of the horizon from which on a cell is so wide that results say so."""
+
+
 def predicted_page(name: str, results: Mapping[str, Any], *, disclosed: str) -> str:
     """Return the page of predicted survival.
 
@@ -222,6 +226,11 @@ def sentences(results: Mapping[str, Any]) -> list[str]:
     lines.append(
         f"95 % intervals use Greenwood's errors{kinds} and {kind}; that of the median is where they reach one half"
     )
+    if results["widest"] > COARSE * results["horizon"]:
+        lines.append(
+            f"an event counts at the last time of its cell, and cells are up to {results['widest']:g} wide, so medians "
+            "and curves may be late by so much"
+        )
     if results["private"]:
         lines.append("the counts have private noise, which standard errors and intervals include; there is no test")
         if results["rmean"] is not None:

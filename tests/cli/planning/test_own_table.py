@@ -57,7 +57,7 @@ def test_a_run_is_forgotten_by_peers_that_play_it_again(p2pfl, place):
         (place / f"{peer}.csv").write_bytes((place / "north.csv").read_bytes())
     assert p2pfl("simulate", "ward.toml", "--no-baselines").status == 0
     (place / "east.csv").unlink()
-    said = p2pfl("forget", next((place / "runs").iterdir()), "--peer", "south", "--accept-difference")
+    said = p2pfl("forget", next((place / "runs").iterdir()), "--peer", "south", "--unaccounted")
     assert said.status == 2
     assert "or play the run again with p2pfl peer, and name its directory with --replayed" in said.err
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from p2pfl import simulate
 from p2pfl.cli import main
-from p2pfl.core.errors import DataError, ExperimentError, InputError
+from p2pfl.core.errors import DataError, ExperimentError, InputError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.privacy.keys import SeededSource
@@ -41,6 +41,21 @@ def test_the_parts_of_a_linear_model_are_those_of_the_joined_table():
     assert sum(float(each["value"][0]) for each in learned) == pytest.approx(
         1 - learned[0]["deviance"][0] / learned[0]["null_deviance"][0], abs=1e-12
     )
+
+
+@pytest.mark.slow
+def test_a_round_that_peers_leave_again_and_again_is_fitted_twice_at_most():
+    """Each fit shows more of columns, so who leaves on purpose gains one more and no further one."""
+    made = plan(read(LINEAR)).drawing(SeededSource(7))
+
+    def fit():
+        asking = made.learner.asking(made.learner.start(["ada"])[0], round=0)
+        answer_questions(asking, lambda question: add_up(question, made.topology.peers))
+
+    fit()
+    fit()
+    with pytest.raises(PrivacyError, match=r"a peer was lost in 2 fits of this run, .*; find out why, and start"):
+        fit()
 
 
 @pytest.mark.slow

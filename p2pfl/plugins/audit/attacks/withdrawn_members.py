@@ -31,6 +31,9 @@ from p2pfl.plugins.audit.statistical_tests import auc, auc_error
 from p2pfl.results import Run
 from p2pfl.results.formats import count_of
 
+TWO_SIDED = 1.96
+"""Standard errors beyond which an area is no chance, with 5 % of false alarms."""
+
 
 @dataclass(frozen=True)
 class WithdrawnMembers:
@@ -59,11 +62,13 @@ class WithdrawnMembers:
         Examples
         --------
         >>> WithdrawnMembers("ada", 30, 12, 0.52, 0.1).sentence
-        'ada: the loss tells 30 samples that left from 12 others with an AUC of 0.520 ± 0.100; chance is 0.5'
+        'ada: the loss tells 30 samples that left from 12 others with an AUC of 0.520 ± 0.100, which is chance'
         """
+        chance = abs(self.auc - 0.5) <= TWO_SIDED * self.error
+        verdict = "which is chance" if chance else "so those who left differ from others, or the model has learned them"
         return (
             f"{self.owner}: the loss tells {count_of(self.left, 'sample')} that left from {self.others} others with an "
-            f"AUC of {self.auc:.3f} ± {self.error:.3f}; chance is 0.5"
+            f"AUC of {self.auc:.3f} ± {self.error:.3f}, {verdict}"
         )
 
 

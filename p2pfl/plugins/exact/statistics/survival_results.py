@@ -34,7 +34,8 @@ def survival(
     (``survival``), Greenwood's standard ``error``, and ``low`` and ``high`` ends of the 95 % ``interval``.
     ``remaining`` counts those at risk at each of ``risk_times``. ``statistic`` and ``p`` are of the log-rank test that
     all groups have one hazard, ``None`` for one group, and with private noise (``private``), which errors include.
-    ``sparse`` counts the cells in which one or two samples leave. With a column ``cause``, ``causes`` has for each kind
+    ``sparse`` counts the cells in which one or two samples leave, and ``widest`` is the width of the widest of all.
+    With a column ``cause``, ``causes`` has for each kind
     of event its ``name``, ``statistic`` and ``p`` of Gray's test that all groups have one cumulative incidence, and
     by group ``times``, events (``died``), cumulative ``incidence``, its ``error``, ``low`` and ``high``; the curves
     before are those without any event.
@@ -86,8 +87,15 @@ def survival(
         "statistic": statistic,
         "p": p,
         "sparse": sparse,
+        "widest": _widest(grid),
         "private": private,
     }
+
+
+def _widest(grid: Grid | UnionGrid) -> float:
+    """Return the time between the begin of the widest cell and its last time."""
+    cells = np.arange(grid.cells - 1)
+    return float(np.max(grid.ends(cells) - grid.begins(cells), initial=0.0))
 
 
 def _end(grid: Grid | UnionGrid, leaving: Ints) -> float:

@@ -16,6 +16,7 @@ from p2pfl.data.data_description import Field
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.plugins.exact.statistics.survival_results import round_times, survival
 from p2pfl.plugins.exact.survival.curves import kaplan_meier, time_of_share
+from p2pfl.plugins.exact.survival_page import sentences
 from plugins.exact.rscript import computed_by_r
 from plugins.exact.tables import shared_out, trained
 
@@ -112,6 +113,13 @@ def test_those_at_risk_are_counted_at_round_times_that_begin_cells(lung):
     assert all(time % 30 == 0 for time in round_times(1022.0, 30.0))
 
 
+@pytest.mark.parametrize(("width", "coarse"), [(1.0, False), (30.0, False), (365.0, True)])
+def test_wide_cells_are_named_since_medians_are_their_ends(lung, width, coarse):
+    found = results_of(lung, width=width) | {"horizon": 1022.0}
+    sentence = "an event counts at the last time of its cell, and cells are up to 364 wide"
+    assert (sentence in str(sentences(found))) == coarse
+
+
 def test_a_mean_beyond_the_times_and_unknown_intervals_are_refused(lung):
     with pytest.raises(InputError, match=r"--rmean 2000 is not within the times, which end at 1022; choose"):
         results_of(lung, rmean=2000.0)
@@ -180,6 +188,7 @@ def test_the_command_writes_figures_for_a_journal_and_tables_for_latex(trial, tm
     assert shown[0][1] == ["sex = 1", "138", "112", "270", "210 to 306"]
     assert any("chi2 = 10.327" in paragraph.text for paragraph in document.paragraphs)
     assert (tmp_path / "km.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "km.pdf").stat().st_mode & 0o777 == 0o600
     assert survive(trial, "--plot", tmp_path / "km.doc") == 2
     assert "does not have the suffix of a picture" in capsys.readouterr().err
 
