@@ -46,7 +46,7 @@ class SplitBlock(TensorModel):
     name: ClassVar[str] = SplitNetwork.name
     shows: ClassVar[str] = "nothing by itself"
     traits: ClassVar[ModelTraits] = ModelTraits(
-        steps=("optimizer", "rate", "options", "schedule", "batch", "epochs", "steps", "dtype")
+        steps=("optimizer", "rate", "options", "schedule", "batch", "epochs", "steps", "dtype", "device")
     )
 
     features: int
