@@ -8,12 +8,13 @@ columns i and j take whether the other party has the row, q:
 
 so that the solver receives the Gram matrix of the common rows alone. Columns are standardised by their owners over all
 of their own rows; the intercept is a coefficient of the rows that both have. Scores follow from the Gram matrix of the
-test rows, as predictors of zero would show the label holder who is common.
+test rows, as predictors of zero would show the label holder who is common. The model of the label holder alone is that
+of all its rows, as exact coefficients of its columns over the common rows would be equations of who is common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -38,8 +39,7 @@ class HiddenFit:
     Parameters
     ----------
     linear
-        The model; the label holder has the ``alone`` coefficients ``[a + 1]`` of its own columns as well, the intercept
-        last, and the ``scores`` of test rows and those ``alone_scores``, mean squared errors and R², if there are any.
+        The model; the label holder has the ``scores`` of test rows as well, mean squared error and R².
     counts
         Numbers of common rows, of training and of test; public.
     """
@@ -78,10 +78,14 @@ def fit_hidden(table: JoinedTable, source: Source, *, test: int, ridge: float) -
     for part, count in zip(parts, counts, strict=True):
         moments.append((yield from part.ask_moments(units, count)))
     linear = yield from finish_linear(blocks, replace(design, rows=counts[0]), moments[0], ridge=ridge)
-    scored = yield from _ask_scores(blocks, moments, ridge=ridge)
+    if not test:
+        return HiddenFit(linear, tuple(counts))
+    scores = yield from send_floats(
+        partial(_scores, *moments, ridge=ridge), size=2, sender=roles.solver, to=roles.label
+    )
 
     def own(peer: str) -> Mapping[str, Floats]:
-        return {**linear.own(peer), **(scored() if peer == roles.label else {})}
+        return {**linear.own(peer), "scores": scores()} if peer == roles.label else linear.own(peer)
 
     return HiddenFit(replace(linear, own=own), tuple(counts))
 
@@ -142,39 +146,13 @@ class _HiddenPart:
         return cache(moments)
 
 
-def _ask_scores(
-    blocks: Blocks, moments: Sequence[Callable[[], Moments]], *, ridge: float
-) -> Questions[Callable[[], dict[str, Floats]]]:
-    """Send the label holder the model of its columns alone, and the scores of test rows."""
-    design, roles = blocks.design, blocks.design.roles
-    places = design.coefficients(roles.label)
-
-    @cache
-    def solved() -> Floats:
-        penalty = np.full(design.size, ridge)
-        penalty[0] = 0.0
-        together, alone = (moments[0]().solve(parties, penalty)[0] for parties in (roles.parties, (roles.label,)))
-        scores = [_scores(each(), beta) for each in moments[1:] for beta in (together, alone)]
-        return np.concatenate([alone[places], *scores])
-
-    size = len(places) + 4 * (len(moments) - 1)
-    received = yield from send_floats(solved, size=size, sender=roles.solver, to=roles.label)
-
-    def own() -> dict[str, Floats]:
-        columns, values = blocks.of(roles.label), received()
-        scale = np.ones(len(places)) if ridge > 0 else np.ldexp(1.0, columns.exponents[: len(places)])
-        constant, *alone = (values[: len(places)] * scale).tolist()
-        scores = values[len(places) :].reshape(-1, 2)
-        named = dict(zip(("scores", "alone_scores"), scores, strict=False))
-        return {"alone": np.array([*alone, constant + columns.means[-1]]), **named}
-
-    return own
-
-
-def _scores(moments: Moments, beta: Floats) -> Floats:
-    """Return the mean squared error and R² of coefficients."""
-    rows, gram = moments.design.rows, moments.matrix
+def _scores(train: Callable[[], Moments], test: Callable[[], Moments], *, ridge: float) -> Floats:
+    """Return the mean squared error and R² of test rows by the coefficients of training rows."""
+    penalty = np.full(train().design.size, ridge)
+    penalty[0] = 0.0
+    beta, _ = train().solve(train().design.roles.parties, penalty)
+    rows, gram = test().design.rows, test().matrix
     one = np.sqrt(gram[0, 0] / rows)  # unit of the column of ones
-    error = moments.squares(beta) / rows
+    error = test().squares(beta) / rows
     mean = gram[0, -1] / one / rows
     return np.array([error, determination(error, gram[-1, -1] / rows - mean**2)])

@@ -22,6 +22,7 @@ from p2pfl.experiment.partitionings import Disclosure, name_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import LearningSettings
 from p2pfl.learning import Learner
+from p2pfl.learning.checks import find_device
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
@@ -218,6 +219,7 @@ def split_steps(learning: LearningSettings, *, seed: int, absent: float) -> Spli
         seed=seed,
         absent=absent,
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
+        device=find_device(learning.device),
     )
 
 

@@ -39,8 +39,8 @@ class SplitSteps:
         Seed of batches, of absences and of dropout.
     absent
         Chance with which a party is left out of a step.
-    dtype
-        Number type of the networks.
+    dtype, device
+        Number type of the networks, and where they train.
     """
 
     recipe: Recipe
@@ -50,6 +50,7 @@ class SplitSteps:
     seed: int = 0
     absent: float = 0.0
     dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 (it is immutable)
 
     def count(self, rows: int) -> int:
         """Return the number of steps in a round.
@@ -150,7 +151,7 @@ class PartyTraining:
         round: int = 0,
         tensors: Mapping[str, Floats] | None = None,
     ) -> None:
-        self.network, self.steps, self.peer, self.round = network.to(steps.dtype), steps, peer, round
+        self.network, self.steps, self.peer, self.round = network.to(steps.device, steps.dtype), steps, peer, round
         self.dropouts = [*key_dropout(self.network).values()]
         if tensors is not None:
             kept, state = _below(NETWORK, tensors), self.network.state_dict()
@@ -167,7 +168,9 @@ class PartyTraining:
         for parameter, part in zip(self.parameters, self.parts, strict=True):
             parameter.data = part[0]
         memory = {} if tensors is None else _below(MEMORY, tensors)
-        self.update = self._update(self.parts, {name: each.to(steps.dtype) for name, each in memory.items()})
+        self.update = self._update(
+            self.parts, {name: each.to(steps.dtype).to(steps.device) for name, each in memory.items()}
+        )
 
     def _update(self, parts: Sequence[torch.Tensor], memory: Mapping[str, torch.Tensor]) -> StackedUpdate:
         kept = {name: each.unsqueeze(0) if len(each) == self.layout.size else each for name, each in memory.items()}
@@ -192,7 +195,7 @@ class PartyTraining:
         """Return the numbers of the network and of the optimiser by name, float64."""
         memory = {f"{MEMORY}{name}": each[0] for name, each in self.update.memory().items()}
         state = {f"{NETWORK}{name}": each for name, each in self.network.state_dict().items()} | memory
-        return {name: np.atleast_1d(each.detach().double().numpy()) for name, each in state.items()}
+        return {name: np.atleast_1d(each.detach().cpu().double().numpy()) for name, each in state.items()}
 
     def begin(self, step: int) -> None:
         """Set the network to training, with the dropout of a step."""

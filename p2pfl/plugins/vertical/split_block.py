@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, FloatArray
+from p2pfl.data.parties import IN_TABLE
 from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule
 from p2pfl.plugins.vertical.aligned_table import kept_features
@@ -45,7 +46,7 @@ class SplitBlock(TensorModel):
     name: ClassVar[str] = SplitNetwork.name
     shows: ClassVar[str] = "nothing by itself"
     traits: ClassVar[ModelTraits] = ModelTraits(
-        steps=("optimizer", "rate", "options", "schedule", "batch", "epochs", "steps", "dtype")
+        steps=("optimizer", "rate", "options", "schedule", "batch", "epochs", "steps", "dtype", "device")
     )
 
     features: int
@@ -78,7 +79,7 @@ class SplitBlock(TensorModel):
         """Positions of the features that the network takes."""
         return list(map(int, kept_features(self.fields, self.features)))
 
-    def module(self) -> nn.Module:
+    def module(self) -> SplitModule:
         """Return the module of the party.
 
         Raises
@@ -91,7 +92,9 @@ class SplitBlock(TensorModel):
                 f"the file has a module {own[0]}, whose import runs its code; build a PartyNetwork in Python and load "
                 "the tensors"
             )
-        network = SplitNetwork(width=self.width, hidden=tuple(self.hidden), labels="shown")
+        network = SplitNetwork(
+            width=self.width, hidden=tuple(self.hidden), bottom=self.bottom, top=self.top, labels="shown"
+        )
         outputs = (self.classes or 1) if self.label else None
         made = network.network(len(self.kept), outputs=outputs, seed=0, peer="")
         return SplitModule(made, self.features, self.kept)
@@ -109,12 +112,50 @@ class SplitBlock(TensorModel):
         yield from ()
         raise AssertionError
 
+    @property
+    def may_lack(self) -> bool:
+        """True if the party could lack rows, so that its last column says whether it has one."""
+        return (self.fields or (None,))[-1] == IN_TABLE
+
+    @property
+    def training_only(self) -> tuple[str, ...]:
+        """Names of the columns that a table for predictions may lack."""
+        return (IN_TABLE.name,) if self.may_lack else ()
+
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return what :meth:`module` does."""
+        if self.label:
+            return self.outputs_alone(tensors, part.features)
+        return self.predictor_of(tensors, part.features)
+
+    def predictor_of(self, tensors: Tensors, features: FloatArray) -> Floats:
+        """Return the part of the embedding of each row, ``[n, k]``."""
+        return self._call(tensors, SplitModule.embedding, features)
+
+    def absent_predictor(self, tensors: Tensors) -> Floats:
+        """Return the part of the embedding of a row that the party lacks, ``[k]``; 0 unless it may lack some."""
+        if not self.may_lack:
+            return np.zeros(self.width)
+        features = np.array(tensors["mean"])
+        features[-2:] = 0.0, 1.0
+        return np.asarray(self.predictor_of(tensors, features[None])[0])
+
+    def outputs_together(self, tensors: Tensors, features: FloatArray, foreign: Floats) -> Floats:
+        """Return logits, or numbers in the unit of the target, with the others' parts of the embedding, ``[n, K]``."""
+        return self._call(tensors, SplitModule.outputs, self.predictor_of(tensors, features) + foreign)
+
+    def outputs_alone(self, tensors: Tensors, features: FloatArray) -> Floats:
+        """Return the same with zeros in place of the others' parts of the embedding."""
+        return self._call(tensors, SplitModule.forward, features)
+
+    def _call(
+        self, tensors: Tensors, method: Callable[[SplitModule, torch.Tensor], torch.Tensor], inputs: FloatArray
+    ) -> Floats:
+        """Return what a method of the module with some tensors returns."""
         module = self.module()
         module.load_state_dict({name: torch.from_numpy(np.array(each)) for name, each in tensors.items()})
         with torch.no_grad():
-            outputs: Floats = module(torch.from_numpy(part.features.astype(np.float64))).numpy()
+            outputs: Floats = method(module.eval(), torch.from_numpy(inputs.astype(np.float64))).numpy()
         return outputs
 
 

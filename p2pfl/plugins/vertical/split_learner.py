@@ -206,15 +206,15 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
             each = [
                 (part.test if test else part.train) * (part.deviation / self._units(part))[part.kept] for part in parts
             ]
-            return torch.from_numpy(np.concatenate(each, axis=1)).to(self.steps.dtype)
+            return torch.from_numpy(np.concatenate(each, axis=1)).to(self.steps.dtype).to(self.steps.device)
 
         @cache
         def targets() -> torch.Tensor:
             chosen = labels()[table.positions(label)[table.trained]]
             if self.model.task == "classification":
-                return torch.from_numpy(chosen.astype(np.int64))
+                return torch.from_numpy(chosen.astype(np.int64)).to(self.steps.device)
             mean, deviation = self._target(table)
-            return torch.from_numpy((chosen - mean) / deviation).to(self.steps.dtype)
+            return torch.from_numpy((chosen - mean) / deviation).to(self.steps.dtype).to(self.steps.device)
 
         loss = self.model.loss(protected=not owners)
         rows, tested = len(table.trained), len(table.held_out)
@@ -248,7 +248,7 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
     def _scores(self, table: AlignedTable, outputs: torch.Tensor) -> Floats:
         """Return the scores of outputs for the test rows."""
         mean, deviation = self._target(table)
-        scores = self.model.score(outputs.double().numpy() * deviation + mean, table.targets(test=True))
+        scores = self.model.score(outputs.cpu().double().numpy() * deviation + mean, table.targets(test=True))
         return np.array([scores[name] for name in self.model.scores])
 
 

@@ -150,7 +150,7 @@ class SplitRound:
         def outputs() -> torch.Tensor:
             training = self.settle(data.label)
             own = training.embedding(data.columns(data.label, test=True))
-            return training.outputs(own + torch.from_numpy(foreign()).to(own).view_as(own))
+            return training.outputs(own + _as_part(foreign(), own))
 
         return outputs
 
@@ -166,31 +166,36 @@ class SplitRound:
         training = self.training(label)
         training.begin(number)
         own = training.network.embed(self.data.columns(label)[rows])  # [B, k]
-        others = torch.from_numpy(foreign()).to(own).view_as(own).requires_grad_()
+        others = _as_part(foreign(), own).requires_grad_()
         loss = self.data.loss(training.network.output(own + others), self.data.targets()[rows])
         if not bool(torch.isfinite(loss)):
             raise LearningError(f"the loss is not finite in round {self.round}; set a lower learning.rate")
         self.losses.append(loss.item())
         *slopes, gradient = torch.autograd.grad(loss, [*training.parameters, others], allow_unused=True)
         training.move(slopes, number, self.clock)
-        self.gradient = (torch.zeros_like(others) if gradient is None else gradient).double().numpy().ravel()
+        self.gradient = (torch.zeros_like(others) if gradient is None else gradient).cpu().double().numpy().ravel()
 
     def _go_back(
         self, peer: str, number: int, parts: Callable[[str], torch.Tensor], read: Callable[[], Floats]
     ) -> None:
         """Take the step of another party, by the gradient that it received."""
         training, part = self.training(peer), parts(peer)
-        inner = (part * torch.from_numpy(read()).to(part).view_as(part)).sum()
+        inner = (part * _as_part(read(), part)).sum()
         training.move(torch.autograd.grad(inner, training.parameters, allow_unused=True), number, self.clock)
 
 
 def _points(peer: str, part: torch.Tensor) -> Ints:
     """Return a part of an embedding in points of the grid."""
-    values: npt.NDArray[Any] = part.detach().double().numpy().ravel()
+    values: npt.NDArray[Any] = part.detach().cpu().double().numpy().ravel()
     if values.size and not np.abs(values).max() < MAX_EMBEDDING:
         raise LearningError(f"the embedding of {peer} grows beyond what a sum can hold; set a lower learning.rate")
     points: Ints = np.rint(np.ldexp(values, EMBEDDING_BITS)).astype(np.int64)
     return points
+
+
+def _as_part(values: Floats, part: torch.Tensor) -> torch.Tensor:
+    """Return numbers of a message with the shape, type and device of a part of an embedding."""
+    return torch.from_numpy(values).to(part.dtype).to(part.device).view_as(part)
 
 
 def _reading(message: PrivateMessage) -> Callable[[], Floats]:

@@ -128,7 +128,7 @@ class VerticalRun:
             own_rows = f"which of its rows {self.label} has"
             label_rows = f"which of its rows {listed(self.features)} lack, by their predictors"
         elif self.joined == "hidden":
-            own_rows = label_rows = "how many people are in both tables, and not who"
+            own_rows = label_rows = "how many people are in both tables; who, only by a search that fits exact figures"
         learned = {f"{self.label}, the label holder": "; ".join([label_rows, *self._of_label()])}
         own = self.received
         if self.steps:
@@ -150,8 +150,7 @@ class VerticalRun:
     def _of_label(self) -> list[str]:
         tested = [f"{self.sums} of each test row"] if self.tested else []
         if self.joined == "hidden":
-            alone = "the coefficients of its columns alone on the common rows"
-            return [self.received, alone, *(["the scores of test rows"] if self.tested else [])]
+            return [self.received, *(["the scores of test rows"] if self.tested else [])]
         if not self.steps:
             return [self.received, *tested]
         if self.noisy:
@@ -186,7 +185,7 @@ class VerticalRun:
             noise = ", but the last, under noise of at least 30 % of what changes in them" if self.noisy else ""
             lies[f"{self.label}, if it sends crafted residuals"] = (
                 f"chooses what the next predictors are{noise}; nobody shows more than {MAX_PREDICTORS} predictors of a "
-                "row each time that the round is played"
+                "row in a fit, and a process begins two fits at most"
             )
             lies[f"{self.solver}, if it sends crafted coefficients"] = (
                 f"chooses whose rows count most in sums: {self.label} sends none in which one person has more than "

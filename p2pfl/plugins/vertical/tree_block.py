@@ -45,6 +45,8 @@ class TreeBlock(AlignedBoosting):
         True for the label holder.
     parties
         Names of all parties, at the label holder.
+    may_lack
+        True if the party could lack rows, whose values were then missing.
 
     Examples
     --------
@@ -58,6 +60,7 @@ class TreeBlock(AlignedBoosting):
 
     label: bool = False
     parties: tuple[str, ...] = ()
+    may_lack: bool = False
 
     @property
     def whole(self) -> AlignedBoosting:
@@ -96,11 +99,6 @@ class TreeBlock(AlignedBoosting):
         del tensors, own
         raise ModelError('a part of a vertical model learns with the others alone; set data.name = "vertical"')
         yield
-
-    @property
-    def may_lack(self) -> bool:
-        """False, as a person whom a party lacks has no prediction of all columns, unless values are missing."""
-        return False
 
     def predictor_of(self, tensors: Tensors, features: Floats) -> Floats:
         """Return what a party adds to predictions, ``[n, S]``: 1 for each of its splits where a row goes right.

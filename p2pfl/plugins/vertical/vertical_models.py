@@ -416,7 +416,7 @@ class VerticalRegression(ABC):
         tensors |= {"mean": columns.mean, "deviation": columns.deviation, "value": np.array([fit.value(peer)])}
         if peer == table.parties.label:
             bias, error = fit.bias(peer)
-            alone = self._alone(table, fit)
+            alone = self._alone(table)
             tensors |= {"bias": np.array([bias]), "bias_error": np.array([error])}
             tensors |= {"alone_weight": columns.spread(alone.weight), "alone_bias": np.array([alone.bias])}
         return tensors
@@ -425,20 +425,23 @@ class VerticalRegression(ABC):
         self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
     ) -> Questions[Callable[[], Mapping[str, Floats]]]:
         """Ask for the scores of all columns together, and of those of the label holder alone."""
+
+        def alone() -> Mapping[str, Floats]:
+            here = table.present(roles.label)[table.held_out]
+            predictor = self._alone(table).predictor(self.columns(table, roles.label).test[here])
+            named = score(predictor, table.targets(test=True)[here], family=self.family)
+            return {"alone_scores": np.array([named[name] for name in self.scores])}
+
         if table.parties.rows == "hidden":  # the solver has sent them
             none = np.full(len(self.scores), math.nan)
-            return lambda: {name: fit.fitted.own(roles.label).get(name, none) for name in SCORE_TENSORS}
+            return lambda: {"scores": fit.fitted.own(roles.label).get("scores", none), **alone()}
         foreign = yield from _sum_predictors(table, roles, fit, self.columns)
 
         def scores() -> Mapping[str, Floats]:
-            own, targets = self.columns(table, roles.label).test, table.targets(test=True)
+            own = self.columns(table, roles.label).test
             predictor = own @ fit.weight(roles.label) + fit.bias(roles.label)[0] + foreign()
-            together = score(predictor, targets, family=self.family)
-            alone = score(self._alone(table, fit).predictor(own), targets, family=self.family)
-            return {
-                "scores": np.array([together[name] for name in self.scores]),
-                "alone_scores": np.array([alone[name] for name in self.scores]),
-            }
+            named = score(predictor, table.targets(test=True), family=self.family)
+            return {"scores": np.array([named[name] for name in self.scores]), **alone()}
 
         return scores
 
@@ -477,12 +480,10 @@ class VerticalRegression(ABC):
             return scores, float(away.max(initial=0.0)) / (largest or 1.0)
         return scores, float((away[known] / whole.errors[:-1][known]).max(initial=0.0))
 
-    def _alone(self, table: AlignedTable, fit: VerticalFit) -> WholeFit:
-        """Return the model of the label holder's columns alone; NaN where they determine none."""
-        if table.parties.rows == "hidden":
-            *weight, bias = fit.fitted.own(table.parties.label)["alone"].tolist()
-            return WholeFit(np.array(weight), bias, np.zeros(len(weight) + 1))
-        return self._fitted(self.columns(table, table.parties.label).train, table.targets())
+    def _alone(self, table: AlignedTable) -> WholeFit:
+        """Return the model of the label holder's columns alone, of its rows; NaN where they determine none."""
+        here = table.present(table.parties.label)[table.trained]
+        return self._fitted(self.columns(table, table.parties.label).train[here], table.targets()[here])
 
     def _fitted(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         try:
@@ -623,6 +624,7 @@ class VerticalLasso(VerticalRegression):
     validation: float = 0.25
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.ridge:
             raise ModelError("model.options.ridge has no effect with lasso; leave it out, and set l1_ratio below 1")
         if not 0 < self.validation < 1:

@@ -18,6 +18,7 @@ from p2pfl.plugins.vertical.block import Block
 from p2pfl.plugins.vertical.kernel_block import KernelBlock
 from p2pfl.plugins.vertical.keys import PersonKey, identify_rows, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT, match_rows
+from p2pfl.plugins.vertical.split_block import SplitBlock
 from p2pfl.plugins.vertical.tree_block import TreeBlock
 from p2pfl.results import Run
 from p2pfl.results.models.predictor import Predictions, Predictor, cells_of
@@ -64,7 +65,7 @@ class PartyFile:
         Names of the classes, in the file of the label holder of a classification.
     """
 
-    block: Block | KernelBlock | TreeBlock
+    block: Block | KernelBlock | SplitBlock | TreeBlock
     tensors: Mapping[str, Floats]
     features: Floats
     keys: Sequence[Sequence[str | None]]
@@ -78,7 +79,7 @@ class PartyFile:
         """What the party adds to the prediction of each row.
 
         A part of the linear predictor, ``[n]``; of a kernel, squared distances ``[n, m]``; of trees, sides of splits
-        ``[n, S]``.
+        ``[n, S]``; of a network, its part of the embedding, ``[n, k]``.
         """
         return self.block.predictor_of(self.tensors, self.features)
 
@@ -159,7 +160,7 @@ def read_party_file(path: Path, table: str, keys: Sequence[PersonKey], *, unacco
     features = predictor.module.inputs(columns).numpy()
     values, _ = identify_rows(cells, keys)
     tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
-    block = cast("Block | KernelBlock | TreeBlock", predictor.saved.exact)
+    block = cast("Block | KernelBlock | SplitBlock | TreeBlock", predictor.saved.exact)
     return PartyFile(block, tensors, features, values, predictor.saved.names)
 
 
@@ -169,7 +170,7 @@ def _is_block(path: Path) -> bool:
 
     with safetensors.safe_open(path, "pt") as file:
         described = (file.metadata() or {}).get("p2pfl", "")
-    return any(f'"name": "{kind.name}"' in described for kind in (Block, KernelBlock, TreeBlock))
+    return any(f'"name": "{kind.name}"' in described for kind in (Block, KernelBlock, SplitBlock, TreeBlock))
 
 
 def _joined(label: str, files: Mapping[str, PartyFile]) -> JoinedPredictions:

@@ -123,7 +123,7 @@ class VerticalBoosting:
             own[option] = None if given is None else {name: each for name, each in given.items() if name in names}
         if not label:
             own |= {"classes": None, "loss": None, "parties": ()}
-        return self._model(features=width, fields=known, label=label, **own)
+        return self._model(features=width, fields=known, label=label, may_lack=party.may_lack, **own)
 
     def _joined(self, categorical: Bools, signs: Ints) -> AlignedBoosting:
         """Return the model of features of which nobody but their owner knows the names."""

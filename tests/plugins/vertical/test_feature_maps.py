@@ -168,6 +168,16 @@ async def test_live_parties_map_their_columns_as_in_the_simulation(tmp_path, cap
         assert main(["export", file, "--to", "torch", "--out", str(tmp_path / f"{peer}.pt2")]) == 0
 
 
+@pytest.mark.slow
+def test_a_lasso_chooses_among_functions():
+    experiment = changed(
+        model={"name": "lasso", "options": {"lambdas": 20, "validation": 0.1, "maps": {"ada": "fourier:8"}}}
+    )
+    run = simulate(experiment, source=SeededSource(7))
+    assert run.summary["difference"] < 1e-6
+    assert 0 < (run.models["ada"]["weight"] != 0).sum() < 8
+
+
 @pytest.mark.parametrize(
     ("maps", "kind", "sentence"),
     [

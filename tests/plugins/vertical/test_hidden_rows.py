@@ -103,7 +103,7 @@ async def test_live_parties_learn_the_scores_of_test_rows_and_not_who_is_common(
     assert summary["alone"] == ended.summary["alone"]
     assert run.models["bob"]["samples"] + run.models["bob"]["held_out"] == 154
     learned = summary["privacy"]["learned"]
-    assert learned["ada, a feature holder"].startswith("how many people are in both tables, and not who")
+    assert learned["ada, a feature holder"].startswith("how many people are in both tables; who, only by")
     assert "linear predictor" not in learned["bob, the label holder"] + summary["privacy"]["statement"]
     assert "has no coefficient if they are not" in learned["a party with a column that is 1 for one of its people"]
 

@@ -78,6 +78,49 @@ def test_a_label_holder_without_columns_learns_from_those_of_others(settings, tm
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "{peer}.csv")]) == 0
 
 
+@pytest.mark.parametrize("rows", ["common", "labelled"])
+def test_predictions_of_a_split_network_are_those_of_its_parts_and_say_who_is_alone(settings, tmp_path, capsys, rows):
+    options = {"label_epsilon": 8.0, "absent": 0.2, "hidden": [8]}
+    settings |= {"rounds": 8, "model": {"name": "split_network", "options": options}}
+    settings |= {"learning": {"optimizer": "adam", "rate": 0.02}}
+    settings["data"]["options"]["rows"] = rows
+    (tmp_path / "ada.columns.toml").write_text('bottom = "linear"\ncolumns = { crp = "number", iron = "number" }')
+    run = simulate(settings, folder=tmp_path / "run")
+    assert run.summary["alone"] < run.summary["together"]
+    assert "each label of bob has epsilon = 8 against all others" in run.summary["privacy"]["statement"]
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "{peer}.csv")]) == 0
+    predicted = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    last = "alone" if rows == "common" else "bob"
+    assert [row["parties"] for row in predicted] == ["ada bob"] * 19 + [last]
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "bob.csv"), "--live", "--name", "bob"]) == 2
+    assert "predicts from the files of all parties in one place alone" in capsys.readouterr().err
+    ada, bob = run.models["ada"], run.models["bob"]
+    assert sum(name.endswith("weight") for name in ada) == 1  # one layer, as ada alone says
+    assert not {"labels", "place"} & {*bob}
+
+    def applied(model, part, inputs):
+        names = [name for name in model if name.startswith(f"network.{part}.") and name.endswith("weight")]
+        for layer in names:
+            inputs = inputs @ model[layer].numpy().T + model[layer.replace("weight", "bias")].numpy()
+            inputs = inputs if layer == names[-1] else np.maximum(inputs, 0)
+        return inputs
+
+    embedding = np.zeros((20, 16))
+    for name, model, columns in (("ada", ada, ("crp", "iron")), ("bob", bob, ("age", "days"))):
+        table = [*csv.DictReader((tmp_path / "new" / f"{name}.csv").read_text().splitlines())]
+        own = np.array([[float(row[column]) for column in columns] for row in table])
+        if rows == "labelled" and name == "ada":  # the last person is at the means, and not in the table
+            own = np.vstack([own, model["mean"].numpy()[:2]])
+            there = np.ones(20) * (np.arange(20) < 19)
+            own = np.column_stack([own, there, 1 - there])
+        scaled = (own - model["mean"].numpy()) / model["deviation"].numpy()
+        part = applied(model, "bottom", scaled[:, :3])  # without the last level of `in table`
+        embedding[: len(part)] += part
+    outputs = applied(bob, "top", embedding)
+    for row, (no, yes) in zip(predicted, outputs.tolist(), strict=True):
+        assert float(row["probability of yes"]) == pytest.approx(1 / (1 + np.exp(no - yes)), rel=1e-9)
+
+
 def test_a_run_of_whole_models_is_not_predicted_as_one_of_parts(tmp_path, capsys):
     simulate({"rounds": 1, "data": {"name": "wine"}, "topology": {"peers": 3}}, folder=tmp_path / "run")
     assert main(["predict", str(tmp_path / "run"), "new/{peer}.csv"]) == 2

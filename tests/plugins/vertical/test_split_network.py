@@ -83,6 +83,17 @@ def test_the_same_steps_in_one_round_and_in_four_resumed_from_rows_end_alike():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_network_on_an_accelerator_ends_as_one_on_the_cpu():
+    model = SplitNetwork(labels="shown", width=4, bottom=f"{__name__}:Gated", absent=0.3)
+    cpu, cuda = (
+        play(learner(dealt(TABLES, TARGET), model, recipe=Recipe("adam", 0.01), device=torch.device(name), **STEPS))
+        for name in ("cpu", "cuda")
+    )
+    assert np.asarray(cuda) == pytest.approx(np.asarray(cpu), abs=1e-6, nan_ok=True)
+
+
+@pytest.mark.slow
 def test_a_round_that_is_played_again_ends_alike():
     learning = learner(dealt(TABLES, TARGET), SHOWN, batch=16, epochs=1)
     first = play(learning)
@@ -166,6 +177,11 @@ def test_data_that_do_not_fit_are_one_sentence():
         play(learner(dealt(TABLES, TARGET), SplitNetwork(labels="shown", width=4, bottom=f"{__name__}:Narrow")))
     with pytest.raises(LearningError, match=r"set a lower learning\.rate"):
         play(learner(dealt(TABLES, TARGET), SHOWN, recipe=Recipe("sgd", 1e9)), rounds=3)
+
+
+def test_a_network_has_no_shares_of_explained_variance():
+    with pytest.raises(ModelError, match="the value of columns is their share of R²"):
+        learner(dealt(TABLES, TARGET), SHOWN).shares({peer: {} for peer in TABLES})
 
 
 def test_a_network_of_people_who_have_all_columns_says_which_data_it_takes():

@@ -1,19 +1,24 @@
 """Boosting of columns at different peers against boosting of the joined table, to the last bit."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Own, Part
-from p2pfl.plugins.vertical import encrypted_products
+from p2pfl.learning.metrics import auc
+from p2pfl.plugins.vertical import encrypted_products, vertical_boosting
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.tree_columns import TreeColumns
 from p2pfl.plugins.vertical.vertical_boosting import AlignedBoosting, TreeTable, fit_trees
 from p2pfl.privacy.keys import SeededSource
-from vertical_roles import ALONE, FOUR, PAIR, THREE, overheard, play, split
+from vertical_roles import ALONE, FOUR, PAIR, THREE, overheard, play, split, two_tables
 
 TWO = PartyRoles(("ada", "bob"), label="bob")
+
+ONE = SimpleNamespace(parties=("bob",))
 
 FIELDS = ("feature", "threshold", "left", "missing", "value", "gain", "count")
 
@@ -210,3 +215,26 @@ def test_few_common_rows_are_refused():
     features, targets = drawn(rows=49)
     with pytest.raises(DataError, match="49 rows in common"):
         play(asked(split(features, PAIR), targets, PAIR), PAIR)
+
+
+@pytest.mark.parametrize("wanted", [[1, 8], [16, 0], [1, -1], [np.nan, 0]], ids=["splits", "nodes", "negative", "nan"])
+def test_a_label_holder_that_asks_for_more_than_trees_have_nodes_ends_the_run(wanted, monkeypatch):
+    """A tree of depth 3 has 15 nodes and 7 splits, of which each shows one bit of all rows."""
+    features, targets = drawn()
+    monkeypatch.setattr(vertical_boosting, "_public", lambda _: np.array(wanted, float))
+    with pytest.raises(PrivacyError, match="bob asks for more histograms or splits than the trees of a round have"):
+        play(asked(split(features, PAIR), targets, PAIR), PAIR)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_trees_of_credit_defaults_are_those_of_the_joined_table(data_dir):
+    parts, targets = two_tables(data_dir, "default_credit_hetero")
+    targets = targets.astype(np.int64)
+    options = {"rounds": 30, "max_bins": 32, "learning_rate": 0.3, "l2_regularization": 1.0, "min_hessian": 1.0}
+    fit, tensors = play(asked(parts, targets, PAIR, **options), PAIR), pooled(parts, targets, PAIR, **options)
+    check(fit, tensors, parts, PAIR)
+    assert auc(fit.label().margins[:, 0], targets == 1) == pytest.approx(0.796, abs=3e-3)  # XGBoost .7958
+    own = pooled({"bob": parts["bob"]}, targets, ONE, **options)
+    margins = model_of(13, **options).margins(own, Part(parts["bob"].astype(np.float32), targets))
+    assert auc(margins[:, 0], targets == 1) == pytest.approx(0.746, abs=3e-3)  # XGBoost .7457

@@ -10,9 +10,11 @@ from safetensors.torch import load_file
 
 from p2pfl import simulate
 from p2pfl.cli import main
-from p2pfl.core.errors import DataError, ExperimentError, InputError
+from p2pfl.core.errors import DataError, ExperimentError, InputError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import add_up, answer_questions
+from p2pfl.network.peer.round_totals import LostError
+from p2pfl.plugins.vertical.vertical_models import VerticalGLM
 from p2pfl.privacy.keys import SeededSource
 from vertical_experiments import LINEAR, PARTIES, changed
 
@@ -41,6 +43,23 @@ def test_the_parts_of_a_linear_model_are_those_of_the_joined_table():
     assert sum(float(each["value"][0]) for each in learned) == pytest.approx(
         1 - learned[0]["deviance"][0] / learned[0]["null_deviance"][0], abs=1e-12
     )
+
+
+def test_a_round_that_peers_leave_again_and_again_is_fitted_twice_at_most(monkeypatch):
+    """Each fit shows more of columns, so who leaves on purpose gains one more and no further one."""
+
+    def lost(*_):
+        raise LostError("bob did not answer")
+        yield
+
+    monkeypatch.setattr(VerticalGLM, "fit", lost)
+    made = plan(read(LINEAR)).drawing(SeededSource(7))
+    for error, sentence in [(LostError, "bob did")] * 2 + [
+        (PrivacyError, "a peer was lost in 2 fits of this run, and")
+    ]:
+        asking = made.learner.asking(made.learner.start(["ada"])[0], round=0)
+        with pytest.raises(error, match=sentence):
+            answer_questions(asking, lambda question: add_up(question, made.topology.peers))
 
 
 @pytest.mark.slow

@@ -138,17 +138,23 @@ def test_predictions_from_files_are_those_of_the_joined_table_to_the_last_bit(tm
 
 
 @pytest.mark.slow
-def test_people_whom_a_party_lacks_have_missing_values(tmp_path):
+def test_people_whom_a_party_lacks_have_missing_values(tmp_path, capsys):
     experiment, features, targets = clinic(tmp_path)
     lines = (tmp_path / "ada.csv").read_text().splitlines()
     (tmp_path / "ada.csv").write_text("\n".join(lines[:121]))
-    features[120:, :2] = np.nan
+    features[120:160, :2] = np.nan
     experiment["data"]["options"]["rows"] = "labelled"
     run = simulate(experiment, folder=tmp_path / "run")
     assert run.summary["difference"] == 0.0
-    _, tensors = whole(features[:160], targets[:160], rounds=4, categorical_features=[1])
+    model, tensors = whole(features[:160], targets[:160], rounds=4, categorical_features=[1])
     for name in ("left", "value", "gain", "count"):
         assert np.array_equal(run.models["bob"][f"joint_{name}"].numpy(), tensors[name]), name
+    features[199, :2] = np.nan
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "{peer}.csv")]) == 0
+    rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    assert rows[-1]["parties"] == "bob"
+    wanted = torch.from_numpy(model.predicted(tensors, Part(features[160:], targets[160:]))).softmax(1).numpy()[:, 1]
+    assert [float(row["probability of yes"]) for row in rows] == wanted.tolist()
 
 
 @pytest.mark.slow

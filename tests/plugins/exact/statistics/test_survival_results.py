@@ -116,10 +116,8 @@ def test_those_at_risk_are_counted_at_round_times_that_begin_cells(lung):
 @pytest.mark.parametrize(("width", "coarse"), [(1.0, False), (30.0, False), (365.0, True)])
 def test_wide_cells_are_named_since_medians_are_their_ends(lung, width, coarse):
     found = results_of(lung, width=width) | {"horizon": 1022.0}
-    assert found["widest"] == width - 1
-    assert (
-        "an event counts at the last time of its cell, and cells are up to 364 wide" in str(sentences(found))
-    ) == coarse
+    sentence = "an event counts at the last time of its cell, and cells are up to 364 wide"
+    assert (sentence in str(sentences(found))) == coarse
 
 
 def test_a_mean_beyond_the_times_and_unknown_intervals_are_refused(lung):
