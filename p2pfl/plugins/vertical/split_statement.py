@@ -41,13 +41,11 @@ class SplitRun(VerticalRun):
         common = f"which of its rows {self.label} has" if labelled else "which of its rows all have"
         label_rows = f"which of its rows {listed(self.features)} lack, by their embeddings" if labelled else common
         tested = ", and of each test row in each round" if self.tested else ""
-        known = "in part"
-        if len(self.features) == 1:
-            known = "exactly if its network is linear and has no more columns than that"
         learned = {
             f"{self.label}, the label holder": (
                 f"{label_rows}; {self.sums} of each training row whenever it is in a step, {self.width} numbers"
-                f"{tested}: with people whose columns it knows, it can reconstruct columns of others, {known}"
+                f"{tested}: with people whose columns it knows, it can reconstruct columns of others, "
+                "exactly if their networks are linear and take no more columns than that, else in part"
             )
         }
         for peer in self.features:

@@ -226,11 +226,18 @@ class _Fit:
 
     def ask(self) -> Questions[FittedTrees]:
         """Grow all trees."""
+        nodes = self.model.columns * self.model.nodes
         for _ in range(self.model.rounds):
             wanted: Callable[[], _Request] = cache(lambda: self.trees().begin_round())
-            roots = True
+            roots, left = True, np.array([nodes, nodes // 2])  # histograms and splits that the trees may still need
             while True:
                 request = yield from publish(partial(_public, wanted), size=1 + len(self.features), sender=self.label)
+                left = left - [request[0], request[1:].sum()]
+                if not (request >= 0).all() or not (left >= 0).all():
+                    raise PrivacyError(
+                        f"{self.label} asks for more histograms or splits than the trees of a round have nodes; it "
+                        "does not follow the protocol, so end the run"
+                    )
                 counted, *new = request.astype(np.int64).tolist()
                 self._check_request(counted, new)
                 for party, count in zip(self.features, new, strict=True):
