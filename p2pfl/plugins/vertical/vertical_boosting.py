@@ -609,7 +609,12 @@ def _flat_cells(cells: Callable[[], Mapping[str, Ints]], party: str) -> Ints:
 
 
 def _read_cells(told: PrivateMessage, counted: int) -> Ints:
-    return told.read(told.receiver).reshape(counted, -1)
+    cells = told.read(told.receiver).reshape(counted, -1)
+    if cells.min(initial=0) < 0 or cells.max(initial=0) >= cells.shape[1]:
+        raise PrivacyError(
+            f"{told.receiver} is told to merge bins that its columns do not have; a peer does not follow the protocol"
+        )
+    return cells
 
 
 def _row_words(rows: int) -> int:

@@ -60,9 +60,11 @@ class VerticalBoosting:
     figures: ClassVar[tuple[str, ...]] = COUNTS
     predictors: ClassVar[int] = MAX_PREDICTORS
     noisy: ClassVar[bool] = False
-    received: ClassVar[str] = "which cuts of its columns split a node, when they are first used"
+    received: ClassVar[str] = (
+        "which cuts of its columns split a node, when first used, and which of its bins have few rows of a node"
+    )
     published: ClassVar[str] = (
-        "the number of bins of each party, of nodes of each level, and of new splits of each party"
+        "the number of bins of each party, of nodes of each level, and of new splits of each party, and which are kept"
     )
 
     loss: Literal["log_loss", "squared_error", "poisson", "gamma"]
