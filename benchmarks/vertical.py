@@ -36,6 +36,9 @@ COLUMNS = 10
 
 SEED = 0
 
+PATIENCE = 300.0
+"""Seconds that peers wait for each other, which other work on the machine may slow down."""
+
 
 @dataclass(frozen=True)
 class Example:
@@ -70,6 +73,7 @@ def experiment(folder: Path, family: str) -> dict[str, object]:
         "data": {"name": "vertical", "options": options},
         "model": {"name": "glm", "options": {"family": family}},
         "privacy": {"mode": "pairwise"},
+        "transport": {"patience": PATIENCE},
     }
 
 
@@ -147,11 +151,17 @@ def fit_live(rows: int) -> None:
             for peer in PEERS
         }
         processor = {}
-        for peer, process in started.items():
-            _, status, usage = os.wait4(process.pid, 0)
-            if status:
-                raise SystemExit(f"{peer} ended with status {os.waitstatus_to_exitcode(status)}")
-            processor[peer] = usage.ru_utime + usage.ru_stime
+        try:
+            for peer, process in started.items():
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                if status:
+                    raise SystemExit(f"{peer} ended with status {process.returncode}")
+                processor[peer] = usage.ru_utime + usage.ru_stime
+        finally:
+            for process in started.values():
+                process.kill()
+                process.wait()
         runs = [Run.load(folder / json.loads((folder / f"{peer}.json").read_text("utf-8"))["folder"]) for peer in PEERS]
         records = [run.metrics[-1] for run in runs]
     seconds, sent = min(each.seconds_waiting for each in records), sum(each.bytes_out for each in records)

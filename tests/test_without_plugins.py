@@ -15,10 +15,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("without plug-ins")]  # 
 
 @pytest.fixture(scope="module")
 def without_exact(tmp_path_factory):
-    """A folder with p2pfl, but without its exact models."""
+    """A folder with p2pfl, but without its exact models, and vertical ones, which build on them."""
     folder = tmp_path_factory.mktemp("without_exact")
     shutil.copytree(PACKAGE, folder / "p2pfl", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.rmtree(folder / "p2pfl" / "plugins" / "exact")
+    for name in ("exact", "vertical"):
+        shutil.rmtree(folder / "p2pfl" / "plugins" / name)
     return folder
 
 

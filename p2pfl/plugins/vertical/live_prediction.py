@@ -35,8 +35,12 @@ from p2pfl.plugins.vertical.keys import PersonKey, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT
 from p2pfl.plugins.vertical.private_messages import collect, state
 from p2pfl.plugins.vertical.short_session import SessionLearner
-from p2pfl.plugins.vertical.vertical_models import FRACTION, MAX_PREDICTOR
+from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
+from p2pfl.plugins.vertical.vertical_models import FRACTION, MAX_PREDICTOR, VerticalGLM, VerticalLasso
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, PartyFile, predict_rows
+
+LINEAR = (VerticalGLM.name, VerticalLasso.name, VerticalDescent.name)
+"""Models whose predictions are sums of linear predictors."""
 
 SUFFIX = "-prediction"
 """Ending of the name of a session, so that no peer takes it for the run that learns."""
@@ -253,18 +257,28 @@ def plan_prediction(
 
 
 def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
-    """Return the keys of people of a run.
+    """Return the keys of people of a run whose predictions follow from sums of linear predictors.
 
     Raises
     ------
     InputError
-        It has none.
+        It has no keys, its model has no linear predictors, or they would show what the run hides.
     """
     options = experiment.data.options
     if "keys" not in options or "label" not in options:
         raise InputError(
             f'"{experiment.name}" has no keys of people, so parties cannot find new ones; predict with a run on '
             'data.name = "vertical"'
+        )
+    if experiment.model.name not in LINEAR:
+        raise InputError(
+            f'live predictions are sums of linear predictors, which model.name = "{experiment.model.name}" has not; '
+            'predict with the files of all parties in one place, such as p2pfl predict RUN "new/{peer}.csv"'
+        )
+    if options.get("rows") == "hidden":
+        raise InputError(
+            f'"{experiment.name}" hides which people are common, but live predictions show whom the others know; '
+            'predict with the files of all parties in one place, such as p2pfl predict RUN "new/{peer}.csv"'
         )
     return read_keys(options["keys"])
 

@@ -139,11 +139,16 @@ class _Fit:
         """Grow all trees."""
         for _ in range(self.model.rounds):
             wanted: Callable[[], TreeRequest] = cache(lambda: self.trees().begin_round())
-            roots = True
+            roots, left = True, self._most()
             while True:
                 request = yield from publish(partial(_public, wanted), size=1 + len(self.features), sender=self.label)
+                left = left - [request[0], request[1:].sum()]
+                if not (request >= 0).all() or not (left >= 0).all():
+                    raise PrivacyError(
+                        f"{self.label} asks for more histograms or splits than the trees of a round have nodes; it "
+                        "does not follow the protocol, so end the run"
+                    )
                 counted, *new = request.astype(np.int64).tolist()
-                self._check_request(counted, new)
                 for party, count in zip(self.features, new, strict=True):
                     yield from self._ask_bits(party, count, wanted)
                 if not counted:
@@ -165,14 +170,13 @@ class _Fit:
         """Number of splits of all parties without labels that are known so far, some of which no tree keeps."""
         return sum(map(len, self.places.values()))
 
-    def _check_request(self, counted: int, new: Sequence[int]) -> None:
-        """Refuse more nodes or splits than a level of trees can have."""
-        most = self.model.columns * max(1, self.model.leaves - 1)
-        if not 0 <= counted <= most or min(new) < 0 or sum(new) > most:
-            raise PrivacyError(
-                f"{self.label} asks for {counted} nodes and {sum(new)} splits of one level, of which trees have {most} "
-                "at most; a peer does not follow the protocol"
-            )
+    def _most(self) -> Ints:
+        """Return how many histograms and splits a round needs at most; best-first growth splits some in vain."""
+        model = self.model
+        nodes = model.columns * model.nodes
+        exact = model.max_depth is not None and model.leaves == 2**model.max_depth
+        levels = 1 if exact else min(model.max_depth or model.leaves, model.leaves)
+        return levels * np.array([nodes, nodes // 2], np.int64)
 
     def _ask_bits(self, party: str, count: int, wanted: Callable[[], TreeRequest]) -> Questions[None]:
         """Name splits to their owner, which answers with one bit for each row."""

@@ -57,6 +57,7 @@ class ColumnLearner(SequentialLearner, Generic[Model]):
         Share of the common rows that are held out for scores.
     """
 
+    value_metric: ClassVar[str] = "r2 of the training rows"
     gradients_missing = "models of columns at different peers have none"
 
     def __init__(
@@ -152,6 +153,27 @@ class ColumnLearner(SequentialLearner, Generic[Model]):
             self.tensors(row, peer=peer), self.parties.party(peer), label=peer == self.parties.label
         )
 
+    def shares(self, models: Mapping[str, Mapping[str, torch.Tensor]]) -> Mapping[str, float]:
+        """Return the share of each party in R²: Shapley's value over all subsets of parties, exactly.
+
+        Raises
+        ------
+        ModelError
+            The model has no R².
+
+        References
+        ----------
+        Grömping, Relative importance for linear regression in R, Journal of Statistical Software 17, 2006.
+        """
+        stated = {peer: models[peer]["value"] for peer in self.parties.names if "value" in models[peer]}
+        shares = {peer: float(value[0]) for peer, value in stated.items() if value.ndim == 1}  # trees have other ones
+        if not shares or not all(map(math.isfinite, shares.values())):
+            raise ModelError(
+                'the value of columns is their share of R²; set model.name to "glm" and model.options.family to '
+                '"gaussian"'
+            )
+        return shares
+
     def _own_layout(self, peer: str) -> Layout:
         if peer not in self.parties.own:
             return Layout((), ())
@@ -180,7 +202,6 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
 
     traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True, private=True)
     max_predictors: ClassVar[int] = MAX_PREDICTORS
-    value_metric: ClassVar[str] = "r2 of the training rows"
     _begun = 0  # fits of this learner, which is another one once a peer begins again
 
     def shapes(self, peer: str) -> Shapes:
@@ -230,27 +251,6 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         own = {peer: self.tensors(models[peer], peer=peer) for peer in self.parties.names if peer in models}
         pooled, difference = self.model.pooled(self._table[0], own)
         return OwnBaselines(named, pooled if self.test else None, difference)
-
-    def shares(self, models: Mapping[str, Mapping[str, torch.Tensor]]) -> Mapping[str, float]:
-        """Return the share of each party in R²: Shapley's value over all subsets of parties, exactly.
-
-        Raises
-        ------
-        ModelError
-            The model has no R².
-
-        References
-        ----------
-        Grömping, Relative importance for linear regression in R, Journal of Statistical Software 17, 2006.
-        """
-        stated = {peer: models[peer]["value"] for peer in self.parties.names if "value" in models[peer]}
-        shares = {peer: float(value[0]) for peer, value in stated.items() if value.ndim == 1}  # trees have other ones
-        if not shares or not all(map(math.isfinite, shares.values())):
-            raise ModelError(
-                'the value of columns is their share of R²; set model.name to "glm" and model.options.family to '
-                '"gaussian"'
-            )
-        return shares
 
     def _private(
         self, peer: str, table: AlignedTable, fit: VerticalFit, scores: Callable[[], OwnTensors]

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from p2pfl import simulate
-from p2pfl.core.errors import DataError
+from p2pfl.core.errors import DataError, InputError
+from p2pfl.experiment import read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.network.peer import Peer
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.vertical.block import FACTS
 from p2pfl.plugins.vertical.keys import read_keys
-from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction
+from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction, run_keys
 from p2pfl.plugins.vertical.vertical_prediction import block_files, predict_together, read_party_file
 from p2pfl.privacy.keys import FIRST, SeededSource
 from swarms import timeless
@@ -93,6 +94,22 @@ def test_a_feature_holder_records_which_of_its_rows_were_asked_for_and_answers_n
     log = AnswerLog(path, 30)
     assert log.left(NOW + timedelta(hours=23)) == 10
     assert log.left(NOW + timedelta(hours=25)) == 30
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "sentence"),
+    [
+        ({"name": "kernel", "options": {}}, "common", 'linear predictors, which model.name = "kernel" has not'),
+        ({"name": "glm", "options": {"family": "gaussian"}}, "hidden", "hides which people are common"),
+    ],
+)
+def test_models_without_linear_predictors_and_hidden_rows_are_predicted_from_files_alone(
+    tmp_path, model, rows, sentence
+):
+    settings = write_clinic(tmp_path)
+    settings["data"]["options"]["rows"] = rows
+    with pytest.raises(InputError, match=sentence):
+        run_keys(read(settings | {"model": model}))
 
 
 def test_parts_of_different_models_end_the_session(run, tmp_path):

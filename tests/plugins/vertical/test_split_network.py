@@ -179,6 +179,11 @@ def test_data_that_do_not_fit_are_one_sentence():
         play(learner(dealt(TABLES, TARGET), SHOWN, recipe=Recipe("sgd", 1e9)), rounds=3)
 
 
+def test_a_network_has_no_shares_of_explained_variance():
+    with pytest.raises(ModelError, match="the value of columns is their share of R²"):
+        learner(dealt(TABLES, TARGET), SHOWN).shares({peer: {} for peer in TABLES})
+
+
 def test_a_network_of_people_who_have_all_columns_says_which_data_it_takes():
     with pytest.raises(ModelError, match=r'set data\.name = "vertical"'):
         plan(read({"model": {"name": "split_network"}, "privacy": {"mode": "pairwise"}}))

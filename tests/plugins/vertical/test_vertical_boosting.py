@@ -9,7 +9,7 @@ from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Own, Part
 from p2pfl.learning.metrics import auc
-from p2pfl.plugins.vertical import encrypted_products
+from p2pfl.plugins.vertical import encrypted_products, vertical_boosting
 from p2pfl.plugins.vertical.label_trees import AlignedBoosting, TreeTable
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.tree_columns import TreeColumns
@@ -215,6 +215,15 @@ def test_a_split_that_a_party_does_not_have_is_refused():
 def test_few_common_rows_are_refused():
     features, targets = drawn(rows=49)
     with pytest.raises(DataError, match="49 rows in common"):
+        play(asked(split(features, PAIR), targets, PAIR), PAIR)
+
+
+@pytest.mark.parametrize("wanted", [[1, 8], [16, 0], [1, -1], [np.nan, 0]], ids=["splits", "nodes", "negative", "nan"])
+def test_a_label_holder_that_asks_for_more_than_trees_have_nodes_ends_the_run(wanted, monkeypatch):
+    """A tree of depth 3 has 15 nodes and 7 splits, of which each shows one bit of all rows."""
+    features, targets = drawn()
+    monkeypatch.setattr(vertical_boosting, "_public", lambda _: np.array(wanted, float))
+    with pytest.raises(PrivacyError, match="bob asks for more histograms or splits than the trees of a round have"):
         play(asked(split(features, PAIR), targets, PAIR), PAIR)
 
 

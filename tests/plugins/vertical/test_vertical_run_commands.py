@@ -62,6 +62,14 @@ def test_the_card_of_a_run_names_no_column(capsys, run):
     card = printed(capsys, "card", run.folder)
     assert "columns of several parties, each of which keeps the part of the model for its own" in card
     assert "bmi" not in card
+    assert "glm, which predicts a number" in card
+
+
+def test_the_card_of_a_logistic_regression_predicts_a_class(capsys, tmp_path):
+    options = {"family": "binomial", "ridge": 3.0, "predictor_noise": False}
+    experiment = changed(data={"name": "breast_cancer"}, model={"options": options})
+    logistic = simulate(experiment, folder=tmp_path / "run", baselines=False)
+    assert "glm, which predicts a class" in printed(capsys, "card", logistic.folder)
 
 
 def test_a_run_repeats_to_the_bit(capsys, run, tmp_path):

@@ -102,19 +102,19 @@ def find_withdrawn(folder: Path, without: Experiment, *, only: Sequence[str] | N
         raise InputError(f"{folder} has no models; name the directory of a replay that was not forgotten in turn")
     results = list[WithdrawnMembers]()
     for owner in before.federation.peers:
-        kept = None if owner in absent else after.federation
-        left = _left(before.federation, kept, owner)
+        gone = owner in absent
+        left = _left(before.federation, None if gone else after.federation, owner)
         if not len(left):
             continue
-        others = _own_tests(before if kept is None else after, owner)
+        rest = before if gone else after  # has test samples of the owner, from which no model learned
+        others = _own_tests(rest, owner)
         if not len(others):
             raise InputError(f"{owner} has no test samples to compare with; its runs need data.test, such as 0.2")
         losses = [
             np.mean([_losses(plan.learner.bare, plan.federation, owner, part, row) for row in models], axis=0)
-            for plan, part in ((before, left), (before if kept is None else after, others))
+            for plan, part in ((before, left), (rest, others))
         ]
-        truth = np.repeat([True, False], [len(left), len(others)])
-        area = auc(-np.concatenate(losses), truth)
+        area = auc(-np.concatenate(losses), np.repeat([True, False], [len(left), len(others)]))
         error = auc_error(area, positive=len(left), negative=len(others))
         results.append(WithdrawnMembers(owner, len(left), len(others), area, error))
     if not results:

@@ -99,7 +99,7 @@ def described(
         "samples": samples,
         "least": plain.least,
         "columns": columns,
-        "names": labels_of(fields),
+        "names": labels_of([_named_together(field, where, tensors) for field, where in located(plain.width, fields)]),
         "correlations": [[_known(value) for value in row] for row in correlations.tolist()],
         "private": private,
         "warnings": warnings,
@@ -124,6 +124,14 @@ def _merged(levels: Sequence[str], where: slice, tensors: Mapping[str, Floats]) 
         else ""
         for place in range(len(levels))
     ]
+
+
+def _named_together(field: Field, where: slice, tensors: Mapping[str, Floats]) -> Field:
+    """Return a column whose levels are named with those that are merged into them."""
+    if field.levels is None:
+        return field
+    merged = zip(_merged(field.levels, where, tensors), field.levels, strict=True)
+    return Field(field.name, tuple(together or level for together, level in merged))
 
 
 def _number(tensors: Mapping[str, Floats], name: str, place: int, *, scale: float, middle: float) -> dict[str, Any]:

@@ -35,12 +35,17 @@ def federation(rare=2, smokers=30, incomes=None):
     return Federation(dataset, own, nothing, dict.fromkeys(PEERS, np.arange(100)))
 
 
-def result(data, **options):
-    """Return the columns by name, and the warnings, of a description that peers make."""
+def description(data, **options):
+    """Return the description that peers make."""
     model = Description(features=5, classes=None, fields=FIELDS, **options)
     run = simulate(Exact(), ExactLearner(model, data), topology.complete(4), rounds=1, baselines=False)
     tensors = {name: value.numpy() for name, value in run.models["peer0"].items()}
-    found = described(tensors, model, MEANING)
+    return described(tensors, model, MEANING)
+
+
+def result(data, **options):
+    """Return the columns by name, and the warnings, of a description that peers make."""
+    found = description(data, **options)
     return {column["name"]: column for column in found["columns"]}, found["warnings"]
 
 
@@ -49,6 +54,16 @@ def test_a_rare_level_is_described_with_the_next_one_and_not_alone():
     assert columns["icd"]["levels"] == {"A": 60, "B+C": 40}
     assert warnings == []
     assert result(federation(), least=1)[0]["icd"]["levels"] == {"A": 60, "B": 38, "C": 2}
+
+
+def test_correlations_of_levels_that_are_one_have_the_names_of_both():
+    data = federation()
+    found = description(data)
+    b, income = found["names"].index("icd: B+C"), found["names"].index("income")
+    features = data.dataset.features.numpy()
+    wanted = np.corrcoef(features[:, 1] + features[:, 2], features[:, 4])[0, 1]
+    assert found["correlations"][b][income] == pytest.approx(wanted, abs=1e-6)
+    assert found["correlations"][found["names"].index("icd: C")][income] is None
 
 
 def test_a_column_of_two_values_is_left_out_where_few_have_one():
