@@ -195,8 +195,11 @@ def model_traits(name: str) -> ModelTraits:
 
 
 def exact_traits(name: str) -> ModelTraits:
-    """Return what a model of totals declares, which may be a class of your own."""
-    return declared_traits(MODELS.kind(name), ModelTraits())
+    """Return what a model of totals declares, which may be a class of your own; neutral traits of unknown names.
+
+    A partitioning may have models of its own; other unknown names are refused elsewhere.
+    """
+    return declared_traits(MODELS.kind(name), ModelTraits()) if name in MODELS or ":" in name else ModelTraits()
 
 
 CODECS = Catalogue(

@@ -189,7 +189,7 @@ class VerticalKernel:
 
     def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
         """Return the private tensors of a party, but for scores."""
-        columns, size = table.standardised(peer), len(table.parties.party(peer))
+        columns, size = table.standardised(peer), _capacity(table.parties.party(peer))
         own, train = fit.fitted.own(peer), columns.train
         support = np.zeros((size, len(columns.mean)))
         support[: len(train), columns.kept] = train
@@ -230,7 +230,7 @@ class VerticalKernel:
         if party is None:
             return describe_run(self.name, {"family": self.family, "ridge": self.ridge, "gamma": self.gamma})
         features = party.features.shape[1]
-        options = {"rows": len(party), "label": label}
+        options = {"rows": _capacity(party), "label": label}
         target = party.description.target if label else None
         return describe_part(NAME, options, party.description, features=features, target=target)
 
@@ -255,5 +255,10 @@ class VerticalKernel:
 
     def _block(self, party: Party, *, label: bool) -> KernelBlock:
         return KernelBlock(
-            features=party.features.shape[1], rows=len(party), label=label, fields=party.description.columns
+            features=party.features.shape[1], rows=_capacity(party), label=label, fields=party.description.columns
         )
+
+
+def _capacity(party: Party) -> int:
+    """Return the most training rows of a party, which has rows of others at its means where it may lack some."""
+    return MAX_ROWS if party.may_lack else len(party)

@@ -48,7 +48,7 @@ class KernelBlock(TensorModel):
     features
         Number of encoded columns F.
     rows
-        Most training rows R, those of the own table; the first ``samples`` are used.
+        Most training rows R, of which the first ``samples`` are used.
     classes
         ``None``, as targets are numbers.
     label

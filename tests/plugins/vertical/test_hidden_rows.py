@@ -79,6 +79,15 @@ def test_the_model_is_that_of_the_common_rows(settings, tmp_path, ridge):
     assert run.summary["difference"] < 1e-6
 
 
+@pytest.mark.slow
+def test_functions_of_columns_are_those_of_the_common_rows(settings):
+    experiment, *_ = settings
+    experiment["model"]["options"]["maps"] = {"ada": "spline:4", "bob": "fourier:4"}
+    run = simulate(experiment)
+    assert run.summary["difference"] < 1e-6
+    assert run.models["ada"]["weight"].shape == (9,)
+
+
 def predicted_of(run, tmp_path):
     (tmp_path / "asked").mkdir()
     for peer in KNOWN:

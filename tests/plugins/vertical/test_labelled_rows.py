@@ -112,6 +112,21 @@ def test_splines_of_a_party_that_lacks_rows_predict_as_those_of_the_joined_table
     assert predicted.values.tolist() == pytest.approx(fitted[people].tolist(), rel=1e-6)
 
 
+def test_a_joint_kernel_predicts_rows_that_parties_lack(clinic, tmp_path):
+    settings, *_ = clinic
+    model = {"name": "kernel", "options": {"consent": "distances", "ridge": 0.5}}
+    assert plan(read(settings | {"model": model})).learner.test == 0.2  # as no file says otherwise
+    run = simulate(settings | {"model": model, "data": settings["data"] | {"test": 0.0}}, folder=tmp_path / "run")
+    assert run.summary["difference"] < 1e-6
+    (tmp_path / "asked").mkdir()
+    for peer in KNOWN:
+        (tmp_path / "asked" / f"{peer}.csv").write_text((tmp_path / f"{peer}.csv").read_text())
+    predicted = predict_together(run, f"{tmp_path}/asked/{{peer}}.csv")
+    targets = [float(line.split(",")[-1]) for line in (tmp_path / "bob.csv").read_text().splitlines()[1:]]
+    dual = run.models["bob"]["dual"].numpy()  # a residual of kernel ridge is the penalty times the dual coefficient
+    assert np.sort(np.array(targets) - predicted.values) == pytest.approx(np.sort(0.5 * dual[:200]), abs=1e-6)
+
+
 def test_a_logistic_regression_is_that_of_the_joined_table_with_indicators(clinic, tmp_path):
     settings, columns, target = clinic
     ill = target > np.median(target[:200]) + np.random.default_rng(1).normal(0, 4, 260)
