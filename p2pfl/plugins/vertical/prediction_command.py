@@ -91,7 +91,7 @@ def take_part(
 
 
 class _Notes:
-    """Lines for people: notices, each once, and for whom the peer waits."""
+    """Lines for people: who learns what and notices, each once, and for whom the peer waits."""
 
     def __init__(self) -> None:
         self._printed = set[str]()
@@ -103,9 +103,14 @@ class _Notes:
             self._waiting = event.waiting
             if event.waiting:
                 terminal.note(f"p2pfl: {event.peer} waits for {', '.join(event.waiting)}")
-        if isinstance(event, Notice) and (line := str(event)) not in self._printed:
-            self._printed.add(line)
-            terminal.note(f"p2pfl: {line}")
+        if isinstance(event, Notice):
+            self.state(str(event))
+
+    def state(self, sentence: str) -> None:
+        """Print a sentence, unless it was printed before."""
+        if sentence not in self._printed:
+            self._printed.add(sentence)
+            terminal.note(f"p2pfl: {sentence}")
 
 
 def _only_peer(folder: Path) -> str:
@@ -124,8 +129,10 @@ def _ask(experiment: Experiment, peer: str, file: PartyFile) -> JoinedPrediction
     """Return the predictions of all parties, or those of the label holder's own model if a peer is away."""
     experiment = _changed(experiment, outage=0.0)
     resolved, learner = plan_prediction(experiment, {peer: file}, {}, now=partial(datetime.now, UTC))
+    notes = _Notes()
+    notes.state(resolved.protection.totals)
     try:
-        join_session(resolved, peer, urls=brokers_of_peer(experiment), notify=_Notes().observe)
+        join_session(resolved, peer, urls=brokers_of_peer(experiment), notify=notes.observe)
     except PeerError as error:
         if not (error.absent or error.gone):
             raise
@@ -141,6 +148,7 @@ def _serve(experiment: Experiment, peer: str, files: dict[str, PartyFile], *, mo
     urls, notes = brokers_of_peer(experiment), _Notes()
     while True:
         resolved, learner = plan_prediction(experiment, files, logs, now=partial(datetime.now, UTC))
+        notes.state(resolved.protection.totals)
         try:
             join_session(resolved, peer, urls=urls, notify=notes.observe)
         except P2PFLError as error:

@@ -67,6 +67,7 @@ def test_new_people_are_predicted_over_a_broker_and_by_the_label_holder_alone_wh
     assert chances(again) == chances(together)
     assert "ada did not come within 2 s" in asked.err or "ada left again within 2 s" in asked.err
     assert "all rows have the prediction of bob alone" in asked.err
+    assert "bob receives the sum of the others' parts of the linear predictor of each of its rows" in asked.err
     assert {row["parties"] for row in alone} == {"alone"}
     assert chances(alone) == pytest.approx(chances(own))
     lines = (run.folder / "peers" / "ada.answered.jsonl").read_text().splitlines()
