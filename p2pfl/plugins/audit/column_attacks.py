@@ -31,6 +31,7 @@ from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import joined_table
+from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.privacy.keys import Source
 
 KNOWN_PEOPLE = 300
@@ -95,6 +96,8 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
     if not isinstance(learner, VerticalLearner) or {*learner.parties.own} != {*learner.parties.names}:
         return []
     peers = plan.topology.peers
+    if isinstance(learner.model, VerticalBoosting):  # shows neither predictors nor products of columns
+        return [_guessed_people(learner.parties, fresh(seed), peers)]
     source = fresh(seed)
     aligned = _play(align(learner.parties, source, run=b"audit"), peers)
     table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test, source)

@@ -16,8 +16,8 @@ from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
 from p2pfl.plugins.exact.tensor_model import Shapes, StatisticModule
 from p2pfl.plugins.exact.trees.tree_model import WORDS
+from p2pfl.plugins.vertical.label_trees import AlignedBoosting
 from p2pfl.plugins.vertical.tree_columns import SPLIT_FIELDS, sides, tree_values
-from p2pfl.plugins.vertical.vertical_boosting import AlignedBoosting
 
 NAME = "vertical_trees"
 """Name of the model in a file."""

@@ -165,7 +165,8 @@ class ColumnLearner(SequentialLearner, Generic[Model]):
         ----------
         Grömping, Relative importance for linear regression in R, Journal of Statistical Software 17, 2006.
         """
-        shares = {peer: float(models[peer]["value"][0]) for peer in self.parties.names if "value" in models[peer]}
+        stated = {peer: models[peer]["value"] for peer in self.parties.names if "value" in models[peer]}
+        shares = {peer: float(value[0]) for peer, value in stated.items() if value.ndim == 1}  # trees have other ones
         if not shares or not all(map(math.isfinite, shares.values())):
             raise ModelError(
                 'the value of columns is their share of R²; set model.name to "glm" and model.options.family to '

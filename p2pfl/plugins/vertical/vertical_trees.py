@@ -23,11 +23,12 @@ from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.plugins.exact.trees.tree_model import bin_tensors
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.block import describe_part, describe_run
+from p2pfl.plugins.vertical.label_trees import AlignedBoosting, TreeTable, join_bins
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles
 from p2pfl.plugins.vertical.tree_block import COUNTS, JOINT, NAME, UNUSED, TreeBlock, joint_trees
 from p2pfl.plugins.vertical.tree_columns import SPLIT_FIELDS, Bools, TreeColumns
 from p2pfl.plugins.vertical.tree_statement import BoostingRun
-from p2pfl.plugins.vertical.vertical_boosting import AlignedBoosting, TreeTable, fit_trees, join_bins
+from p2pfl.plugins.vertical.vertical_boosting import fit_trees
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.plugins.vertical.whole import score, score_names
 from p2pfl.privacy.keys import Source
@@ -60,9 +61,11 @@ class VerticalBoosting:
     figures: ClassVar[tuple[str, ...]] = COUNTS
     predictors: ClassVar[int] = MAX_PREDICTORS
     noisy: ClassVar[bool] = False
-    received: ClassVar[str] = "which cuts of its columns split a node, when they are first used"
+    received: ClassVar[str] = (
+        "which cuts of its columns split a node, when first used, and which of its bins have few rows of a node"
+    )
     published: ClassVar[str] = (
-        "the number of bins of each party, of nodes of each level, and of new splits of each party"
+        "the number of bins of each party, of nodes of each level, and of new splits of each party, and which are kept"
     )
 
     loss: Literal["log_loss", "squared_error", "poisson", "gamma"]

@@ -10,9 +10,10 @@ from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Own, Part
 from p2pfl.learning.metrics import auc
 from p2pfl.plugins.vertical import encrypted_products, vertical_boosting
+from p2pfl.plugins.vertical.label_trees import AlignedBoosting, TreeTable
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.tree_columns import TreeColumns
-from p2pfl.plugins.vertical.vertical_boosting import AlignedBoosting, TreeTable, fit_trees
+from p2pfl.plugins.vertical.vertical_boosting import fit_trees
 from p2pfl.privacy.keys import SeededSource
 from vertical_roles import ALONE, FOUR, PAIR, THREE, overheard, play, split, two_tables
 

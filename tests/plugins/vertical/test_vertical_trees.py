@@ -214,3 +214,32 @@ def test_a_loss_is_required():
 def test_a_name_that_no_party_has_is_refused():
     with pytest.raises(InputError, match='0 parties have a column "weight", which an option of boosting names'):
         simulate(boosted(monotonic_cst={"weight": 1}))
+
+
+COMMAND = [
+    "columns",
+    *("--set", "model.name=boosting"),
+    *("--set", "rounds=2"),
+    *("--set", 'model.options={loss = "log_loss", max_depth = 2, max_bins = 8}'),
+]
+
+
+@pytest.mark.slow
+def test_commands_before_a_run_know_trees(capsys):
+    for command in ("privacy", "explain", "audit"):
+        assert main([command, *COMMAND]) == 0
+        captured = capsys.readouterr()
+        assert "guessed" in captured.out + captured.err
+    assert main(["value", *COMMAND]) == 2
+    assert "the value of columns is their share of R²" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_label_holder_without_columns_grows_the_trees_of_others(tmp_path):
+    experiment, _, _ = clinic(tmp_path)
+    (tmp_path / "bob.columns.toml").write_text('target = "ill"\ncolumns = { ill = ["no", "yes"] }')
+    experiment["data"]["test"] = 0.3
+    summary = simulate(experiment, folder=tmp_path / "run").summary
+    assert summary["alone"] == 0.5
+    assert summary["together"] == summary["pooled"] > 0.6
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "{peer}.csv")]) == 0
