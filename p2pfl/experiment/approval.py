@@ -252,8 +252,8 @@ def consent_problems(experiment: Experiment, peers: Iterable[str], *, today: dt.
     for path in dict.fromkeys(paths.values()):
         policy, owners = read_policy(path), [peer for peer, each in paths.items() if each == path]
         sentences += [f"{path} {refusal}" for refusal in refusals(policy, experiment, owners, today=today)]
-        if policy.officer is None or (experiment.topology.count == 1 and not experiment.telemetry.observers):
-            continue  # nothing of a peer alone leaves its machine
+        if policy.officer is None or _stays_here(experiment):
+            continue
         approval = approval_of(experiment, path)
         if approval is None:
             sentences.append(
@@ -270,6 +270,12 @@ def consent_problems(experiment: Experiment, peers: Iterable[str], *, today: dt.
                 if approval.columns.get(peer) != digest
             ]
     return sentences
+
+
+def _stays_here(experiment: Experiment) -> bool:
+    """Return whether an experiment has one peer, so that nothing leaves its machine; a file or code may have more."""
+    alone = experiment.topology.count == 1 and experiment.topology.kind == "ring"
+    return alone and experiment.telemetry.share == "none" and experiment.telemetry.observers is None
 
 
 def check_consent(experiment: Experiment, peers: Iterable[str], *, today: dt.date) -> None:

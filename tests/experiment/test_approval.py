@@ -97,6 +97,19 @@ def test_an_approval_is_of_the_experiment_as_it_is(ward, change):
     assert "there is none" in problems(ward, [change.replace("WARD", str(ward))])[0]
 
 
+ALONE = ("topology.kind=ring", "topology.peers=1", "privacy.mode=none")
+
+
+@pytest.mark.parametrize(
+    ("more", "needed"), [((), False), (("telemetry.share=scores",), True), (("topology.kind=complete",), True)]
+)
+def test_one_peer_on_its_own_machine_needs_no_approval(ward, more, needed):
+    assert bool(problems(ward, [*ALONE, *more])) == needed
+    assert problems(ward, [*ALONE, "model.name=cox"])[0].endswith(
+        'allows the models glm, not "cox"; choose one of these'
+    )
+
+
 def test_an_approval_is_of_the_roster_as_it_is(ward):
     signed(ward)
     Roster({"north": OPERATOR.public, "eve": OFFICER.public}).write(ward / "roster.toml")

@@ -20,6 +20,9 @@ from p2pfl.plugins.vertical.aligned_table import kept_features
 from p2pfl.plugins.vertical.party_network import PartyNetwork
 from p2pfl.plugins.vertical.split_network import KINDS, TARGET, SplitNetwork
 
+MISPLACED = 'split_network takes peers with different columns; set data.name = "vertical"'
+"""What a part of a network answers that is to learn alone."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitBlock(TensorModel):
@@ -67,7 +70,7 @@ class SplitBlock(TensorModel):
         ModelError
             Always.
         """
-        raise ModelError('split_network takes peers with different columns; set data.name = "vertical"')
+        raise ModelError(MISPLACED)
 
     @property
     def shapes(self) -> Shapes:
@@ -108,9 +111,8 @@ class SplitBlock(TensorModel):
             Always.
         """
         del tensors, own
-        self.check()
-        yield from ()
-        raise AssertionError
+        raise ModelError(MISPLACED)
+        yield
 
     @property
     def may_lack(self) -> bool:

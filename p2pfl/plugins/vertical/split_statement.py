@@ -41,11 +41,11 @@ class SplitRun(VerticalRun):
         common = f"which of its rows {self.label} has" if labelled else "which of its rows all have"
         label_rows = f"which of its rows {listed(self.features)} lack, by their embeddings" if labelled else common
         tested = ", and of each test row in each round" if self.tested else ""
-        linear = "exactly, if a network is linear and no wider than that" if len(self.features) == 1 else "in part"
         learned = {
             f"{self.label}, the label holder": (
                 f"{label_rows}; {self.sums} of each training row whenever it is in a step, {self.width} numbers"
-                f"{tested}: with people whose columns it knows, it can reconstruct columns of others, {linear}"
+                f"{tested}: with people whose columns it knows, it can reconstruct columns of others, "
+                "exactly if their networks are linear and take no more columns than that, else in part"
             )
         }
         for peer in self.features:
@@ -79,7 +79,7 @@ class SplitRun(VerticalRun):
                 "chooses what the others' networks compute, so that embeddings show columns; only a contract answers "
                 "this"
             ),
-            f"{listed(self.features)}, with some known labels": (
+            "a feature holder with some known labels": (
                 "can train a top of its own on its embeddings, which then predicts labels from its columns"
             ),
             "anybody with guessed ids": GUESSED_IDS,
