@@ -100,7 +100,7 @@ def product(*factors):
     return next(
         PublicKey(whole * rest, bits=BITS)
         for rest in range(2 ** (BITS - 1) // whole + 2 & ~1 | 1, 2**BITS // whole, 2)
-        if is_prime(rest, stream(bytes(32)))
+        if is_prime(rest, stream(bytes(32))) and math.gcd(whole, rest - 1) == 1  # so that there are n-th roots
     )
 
 

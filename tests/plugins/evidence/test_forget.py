@@ -252,7 +252,7 @@ def peers_over(broker, start, *extra, killed=False):
     return {name: max(Path(name).iterdir(), key=lambda path: path.stat().st_mtime_ns) for name in names}
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("model", ["glm", "linear"])
 def test_each_hospital_certifies_a_replay_over_a_real_broker_also_one_that_was_killed(home, start, model):
     experiment = tables(home, peers=3)

@@ -17,7 +17,7 @@ from p2pfl.cli import main
 from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text
 from p2pfl.results.evidence import Chain, PeerBegan, PeerEnded, RoundPlayed, RowSent, read_chain, tensors_digest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("verify")]  # one process plays the runs for all of them
 
 PEERS = ("peer0", "peer1", "peer2")
 LIAR = "peer1"

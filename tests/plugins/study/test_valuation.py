@@ -117,7 +117,7 @@ def test_values_of_a_sum_of_scores_are_the_sums_of_values():
     assert not np.allclose(values["first"], values["second"], atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_three_of_ten_peers_with_wrong_labels_have_the_least_values():
     changes = ["topology.peers=10", "data.name=digits", "data.split=iid", "rounds=10"]
     resolved = plan(read(SMALL, changes=changes))

@@ -116,7 +116,7 @@ def test_few_functions_and_few_rows_are_refused(columns):
         mapped("nystroem:100", columns[:99])
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("text", ["nystroem:100", "fourier:100"])
 def test_mapped_columns_of_credit_are_better_than_linear_ones(text, data_dir):
     """Section of 6,000 rows: additive .763 to .776 in five folds, linear .742; here 3,000 rows are held out."""
