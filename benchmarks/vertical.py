@@ -36,9 +36,6 @@ COLUMNS = 10
 
 SEED = 0
 
-PATIENCE = 300.0
-"""Seconds that peers wait for each other, which other work on the machine may slow down."""
-
 
 @dataclass(frozen=True)
 class Example:
@@ -73,7 +70,6 @@ def experiment(folder: Path, family: str) -> dict[str, object]:
         "data": {"name": "vertical", "options": options},
         "model": {"name": "glm", "options": {"family": family}},
         "privacy": {"mode": "pairwise"},
-        "transport": {"patience": PATIENCE},
     }
 
 
