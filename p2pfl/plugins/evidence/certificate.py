@@ -186,7 +186,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signed(self) -> str:
-        """Who signed, in words; any key passes the check of the signature, so compare the fingerprint."""
+        """Words for the signer; any key passes the check of the signature, so compare the fingerprint."""
         return f"by the key {fingerprint(parse_key(self.signer))}" if self.signer else "by nobody yet"
 
 

@@ -15,13 +15,13 @@ DATA_WORDS = {
     False: "DIFFER from those of the old run",
     None: "were not compared with those of the old run",
 }
-"""Whether the training samples of a peer that remains are those of the old run."""
+"""Words for the comparison of the training samples of a peer that remains with those of the old run."""
 
 LEARNED_WORDS = {
     "explained": "coefficients, tests and importances",
     "statistics": "means and deviations of features",
 }
-"""What the keys of a summary have, in words."""
+"""Words for the keys of a summary that are deleted."""
 
 SHOWN_DIGITS = 16
 """Digits of the digest of a file that a page shows."""

@@ -197,7 +197,7 @@ def check_left(before: Experiment, plan: Plan, data: Mapping[str, bool | None], 
                 f"{before.data.options['without']} to the file of withdrawals"
             )
     if absent == gone and same_models and all(data.get(peer) for peer in now):
-        raise InputError("nobody leaves whom the old run had; name a --peer, or the --rows of people who withdraw")
+        raise InputError("nobody who leaves was in the old run; name a --peer, or the --rows of people who withdraw")
 
 
 def precision_of(plan: Plan) -> str:

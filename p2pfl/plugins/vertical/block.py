@@ -35,8 +35,52 @@ RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio", "gamma": "ratio of 
 """Meaning of the exponential of a coefficient, by family."""
 
 
+class LearnsTogether:
+    """The round of a part of a model, which learns with those of the other parties alone."""
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Raise :class:`ModelError`, as a part learns with the others alone.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del tensors, own
+        raise ModelError('a part of a vertical model learns with the others alone; set data.name = "vertical"')
+        yield
+
+
 @dataclass(frozen=True, kw_only=True)
-class Block(TensorModel):
+class PartModel(LearnsTogether, TensorModel):
+    """Part of a model that one party keeps.
+
+    Parameters
+    ----------
+    label
+        True for the label holder.
+    fields
+        Columns of the party.
+    """
+
+    shows: ClassVar[str] = "nothing by itself"
+
+    label: bool = False
+    fields: tuple[Field, ...] | None = None
+
+    @property
+    def may_lack(self) -> bool:
+        """True if the party could lack rows, so that its last column says whether it has one."""
+        return (self.fields or (None,))[-1] == IN_TABLE
+
+    @property
+    def training_only(self) -> tuple[str, ...]:
+        """Names of the columns that a table for predictions may lack."""
+        return (IN_TABLE.name,) if self.may_lack else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block(PartModel):
     r"""Part of a regression that one party keeps.
 
     With m and s the means and deviations of its columns over the common training rows, the part of the linear predictor
@@ -69,16 +113,13 @@ class Block(TensorModel):
     """
 
     name: ClassVar[str] = NAME
-    shows: ClassVar[str] = "nothing by itself"
     traits: ClassVar[ModelTraits] = ModelTraits(converges=True, test=0.0, command="coefficients")
 
     features: int
     classes: int | None
     family: str
     ridge: float = 0.0
-    label: bool = False
     errors: bool = True
-    fields: tuple[Field, ...] | None = None
     map: str = ""
 
     @property
@@ -105,31 +146,9 @@ class Block(TensorModel):
         shapes = {} if mapped is None else mapped.shapes
         return Shapes(dict.fromkeys(columns, (width,)) | dict.fromkeys(numbers, (1,)) | shapes)
 
-    @property
-    def may_lack(self) -> bool:
-        """True if the party could lack rows, so that its last column says whether it has one."""
-        return (self.fields or (None,))[-1] == IN_TABLE
-
-    @property
-    def training_only(self) -> tuple[str, ...]:
-        """Names of the columns that a table for predictions may lack."""
-        return (IN_TABLE.name,) if self.may_lack else ()
-
     def module(self) -> nn.Module:
         """Return the module of the label holder's own model, or of the part of a linear predictor."""
         return BlockModule(self)
-
-    def round(self, tensors: Tensors, own: Owns) -> Round:
-        """Raise :class:`ModelError`, as a part learns with the others alone.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        del tensors, own
-        raise ModelError('a part of a vertical model learns with the others alone; set data.name = "vertical"')
-        yield
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return what :meth:`module` does."""

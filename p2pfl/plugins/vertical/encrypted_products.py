@@ -49,7 +49,7 @@ SLOT_WORDS = 3
 OFFSET = np.uint64(1 << 23)
 """In the highest word of a slot, 2^151: more than the magnitude of any sum, so that no slot is negative."""
 
-MOST = np.uint64(2**64 - 2**24 - 1)
+MAX_NOISE_WORD = np.uint64(2**64 - 2**24 - 1)
 """Largest highest word of the noise of a slot, so that no slot overflows; 2^-40 of uniform noise is larger."""
 
 
@@ -321,7 +321,7 @@ class _Holder:
         numbers = [draw(self.bits + SPARE_BITS) % limit for _ in range(count)]
         noise = words(large_to_ints(numbers, self.bits // 64)).reshape(count, -1)
         highest = noise[:, SLOT_WORDS - 1 : used // 64 : SLOT_WORDS]
-        np.minimum(highest, MOST, out=highest)
+        np.minimum(highest, MAX_NOISE_WORD, out=highest)
         return noise
 
     def messages(self, noise: Words) -> list[int]:

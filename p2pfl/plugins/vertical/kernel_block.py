@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from p2pfl.core.encodings import Floats
-from p2pfl.core.errors import ModelError
 from p2pfl.core.process import one_thread
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
-from p2pfl.data.parties import IN_TABLE
-from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
-from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule
+from p2pfl.learning.exact_model import Part, Tensors
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule
+from p2pfl.plugins.vertical.block import PartModel
 
 NAME = "vertical_kernel"
 """Name of the model in a file."""
@@ -37,7 +36,7 @@ def squared_distances(one: Floats, other: Floats) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelBlock(TensorModel):
+class KernelBlock(PartModel):
     r"""Part of a kernel model that one party keeps.
 
     A prediction is :math:`\bar y + \sum_i \alpha_i \exp(-\gamma \sum_p \lVert x_p - x_{p,i} \rVert^2)` over the
@@ -63,14 +62,11 @@ class KernelBlock(TensorModel):
     """
 
     name: ClassVar[str] = NAME
-    shows: ClassVar[str] = "nothing by itself"
     traits: ClassVar[ModelTraits] = ModelTraits(converges=True, test=0.0)
 
     features: int
     rows: int
     classes: int | None = None
-    label: bool = False
-    fields: tuple[Field, ...] | None = None
 
     @property
     def shapes(self) -> Shapes:
@@ -82,31 +78,9 @@ class KernelBlock(TensorModel):
             shapes |= dict.fromkeys(("bias", "alone_gamma"), (1,))
         return Shapes(shapes)
 
-    @property
-    def may_lack(self) -> bool:
-        """True if the party could lack rows, so that its last column says whether it has one."""
-        return (self.fields or (None,))[-1] == IN_TABLE
-
-    @property
-    def training_only(self) -> tuple[str, ...]:
-        """Names of the columns that a table for predictions may lack."""
-        return (IN_TABLE.name,) if self.may_lack else ()
-
     def module(self) -> nn.Module:
         """Return the module of the label holder's own model, or of the distances to the training rows."""
         return KernelModule(self)
-
-    def round(self, tensors: Tensors, own: Owns) -> Round:
-        """Raise :class:`ModelError`, as a part learns with the others alone.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        del tensors, own
-        raise ModelError('a part of a vertical model learns with the others alone; set data.name = "vertical"')
-        yield
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return what :meth:`module` does."""

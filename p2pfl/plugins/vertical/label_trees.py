@@ -110,7 +110,7 @@ class LabelTrees:
 
 @dataclass(frozen=True, eq=False)
 class TreeRequest:
-    """What the label holder wants to know next: histograms of some nodes, and bits of splits of each party."""
+    """Request of the label holder: histograms of some nodes, and bits of splits of each party."""
 
     counted: int
     splits: Mapping[str, list[Ints]]

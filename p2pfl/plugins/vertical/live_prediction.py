@@ -277,7 +277,7 @@ def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
         )
     if options.get("rows") == "hidden":
         raise InputError(
-            f'"{experiment.name}" hides which people are common, but live predictions show whom the others know; '
+            f'"{experiment.name}" hides which people are common, but live predictions show who is known to the others; '
             'predict with the files of all parties in one place, such as p2pfl predict RUN "new/{peer}.csv"'
         )
     return read_keys(options["keys"])

@@ -12,20 +12,17 @@ import torch
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field, FloatArray
-from p2pfl.data.parties import IN_TABLE
-from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
-from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule
+from p2pfl.data.data_description import FloatArray
+from p2pfl.learning.exact_model import Part, Tensors
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule
 from p2pfl.plugins.vertical.aligned_table import kept_features
+from p2pfl.plugins.vertical.block import PartModel
 from p2pfl.plugins.vertical.party_network import PartyNetwork
 from p2pfl.plugins.vertical.split_network import KINDS, TARGET, SplitNetwork
 
-MISPLACED = 'split_network takes peers with different columns; set data.name = "vertical"'
-"""What a part of a network answers that is to learn alone."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class SplitBlock(TensorModel):
+class SplitBlock(PartModel):
     """Part of a split network that one party keeps.
 
     The file of the label holder predicts from its own columns, with zeros for the embeddings of the others; those of
@@ -47,15 +44,12 @@ class SplitBlock(TensorModel):
     """
 
     name: ClassVar[str] = SplitNetwork.name
-    shows: ClassVar[str] = "nothing by itself"
     traits: ClassVar[ModelTraits] = ModelTraits(
         steps=("optimizer", "rate", "options", "schedule", "batch", "epochs", "steps", "dtype", "device")
     )
 
     features: int
     classes: int | None
-    fields: tuple[Field, ...] | None = None
-    label: bool = False
     width: int = 16
     hidden: tuple[int, ...] = (64,)
     bottom: str = "mlp"
@@ -70,7 +64,7 @@ class SplitBlock(TensorModel):
         ModelError
             Always.
         """
-        raise ModelError(MISPLACED)
+        raise ModelError('split_network takes peers with different columns; set data.name = "vertical"')
 
     @property
     def shapes(self) -> Shapes:
@@ -101,28 +95,6 @@ class SplitBlock(TensorModel):
         outputs = (self.classes or 1) if self.label else None
         made = network.network(len(self.kept), outputs=outputs, seed=0, peer="")
         return SplitModule(made, self.features, self.kept)
-
-    def round(self, tensors: Tensors, own: Owns) -> Round:
-        """Raise :class:`ModelError`, as a part learns with the others alone.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        del tensors, own
-        raise ModelError(MISPLACED)
-        yield
-
-    @property
-    def may_lack(self) -> bool:
-        """True if the party could lack rows, so that its last column says whether it has one."""
-        return (self.fields or (None,))[-1] == IN_TABLE
-
-    @property
-    def training_only(self) -> tuple[str, ...]:
-        """Names of the columns that a table for predictions may lack."""
-        return (IN_TABLE.name,) if self.may_lack else ()
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return what :meth:`module` does."""

@@ -20,7 +20,7 @@ KEY_BYTES = 32
 """Bytes of a pseudonym in a message."""
 
 GUESSED_IDS = "learns who is in the other tables; agree on their sizes, and keep a roster"
-"""What somebody learns who enters guessed people."""
+"""Words for an attacker who enters guessed people."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ import numpy as np
 from torch import nn
 
 from p2pfl.core.encodings import Floats
-from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained, FeatureImportance
 from p2pfl.data.data_description import Field, FloatArray
-from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
+from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact.tensor_model import Shapes, StatisticModule
 from p2pfl.plugins.exact.trees.tree_model import WORDS
+from p2pfl.plugins.vertical.block import LearnsTogether
 from p2pfl.plugins.vertical.label_trees import AlignedBoosting
 from p2pfl.plugins.vertical.tree_columns import SPLIT_FIELDS, sides, tree_values
 
@@ -33,7 +33,7 @@ UNUSED = -1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeBlock(AlignedBoosting):
+class TreeBlock(LearnsTogether, AlignedBoosting):
     """Part of boosted trees that one party keeps.
 
     The label holder has the trees, in which the features after its own are splits of other parties, and the trees of
@@ -87,18 +87,6 @@ class TreeBlock(AlignedBoosting):
     def module(self) -> nn.Module:
         """Return the module of the label holder's own trees; splits of another party predict nothing."""
         return super().module() if self.label else StatisticModule(self.shapes, subject="the part of one party")
-
-    def round(self, tensors: Tensors, own: Owns) -> Round:
-        """Raise :class:`ModelError`, as a part learns with the others alone.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        del tensors, own
-        raise ModelError('a part of a vertical model learns with the others alone; set data.name = "vertical"')
-        yield
 
     def predictor_of(self, tensors: Tensors, features: Floats) -> Floats:
         """Return what a party adds to predictions, ``[n, S]``: 1 for each of its splits where a row goes right.

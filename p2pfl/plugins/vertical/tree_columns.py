@@ -66,7 +66,7 @@ class TreeColumns:
 
     @property
     def described(self) -> Ints:
-        """What the label holder learns of the bins, ``[F, 4]``: neither a name nor a cut."""
+        """Numbers by which the label holder knows the bins, ``[F, 4]``: neither a name nor a cut."""
         signs = np.zeros(len(self.bins.counts), np.int64) if self.model.signs is None else self.model.signs
         return np.stack([self.bins.counts, self.bins.missing, self.bins.categorical, signs], axis=1).astype(np.int64)
 

@@ -76,7 +76,7 @@ class PartyFile:
 
     @property
     def predictor(self) -> Floats:
-        """What the party adds to the prediction of each row.
+        """Contribution of the party to the prediction of each row.
 
         A part of the linear predictor, ``[n]``; of a kernel, squared distances ``[n, m]``; of trees, sides of splits
         ``[n, S]``; of a network, its part of the embedding, ``[n, k]``.

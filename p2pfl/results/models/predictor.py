@@ -74,7 +74,7 @@ class Predictor:
     """Samples that are predicted at once."""
 
     samples = False
-    """Whether it takes arrays of samples instead of tables."""
+    """True if it takes arrays of samples instead of tables."""
 
     def __init__(self, saved: SavedModel, *others: SavedModel) -> None:
         traits = model_traits(saved.about.model.name)

@@ -335,8 +335,8 @@ def test_a_run_is_no_replay_of_itself_and_nobody_comes_back(home, capsys):
         (home / f"other-peer{number}.txt").write_text("")
     for arguments, sentence in {
         ("--replayed", str(folder)): "is the run itself",
-        ("--replayed", "copy"): "nobody leaves whom the old run had",
-        ("--rows", "gone-{peer}.txt"): "nobody leaves whom the old run had",
+        ("--replayed", "copy"): "nobody who leaves was in the old run",
+        ("--rows", "gone-{peer}.txt"): "nobody who leaves was in the old run",
         ("--rows", "other-{peer}.txt"): "people of peer1 had left the old run already, and would be back (6)",
     }.items():
         assert main(["forget", str(folder), *arguments]) == 2

@@ -131,7 +131,7 @@ def decrypted(monkeypatch):
 
 @pytest.mark.parametrize("columns", [1, 2])
 def test_the_holder_of_the_key_decrypts_uniform_numbers_of_the_whole_range(columns, decrypted):
-    """Of products that are zero, whatever the number of columns: in each slot, and in what is left beyond slots."""
+    """Decrypt products that are zero: each slot, and what is left beyond the slots, is uniform for any columns."""
     zeros = np.zeros((3, 80), np.int64)
     play(opened(encrypted(3, SecretSource()), zeros, np.full((3, columns), 2**62)), TWO).at["bob"]()
     assert len(decrypted) == 80

@@ -68,7 +68,7 @@ def ended(moves, *, noisy=True):
 
 
 def test_noise_falls_as_slowly_as_the_rows_are_few():
-    """By 3 sqrt(2 / 100) from point to point, where steps hardly move predictors, until exact ones follow."""
+    """Expect a factor of 3 sqrt(2 / 100) from point to point, as steps hardly move predictors, until exact ones."""
     state, noise = ended([1e-6] * 14)
     assert noise[:3] == pytest.approx([0.3 * 0.8 * (3 * 0.02**0.5) ** number for number in range(3)])
     assert noise[-1] == 0 < noise[-2]
