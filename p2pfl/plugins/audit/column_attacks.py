@@ -21,7 +21,7 @@ from p2pfl.experiment import Plan
 from p2pfl.learning.additive import Question, Questions, Result, add_up, answer_questions
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
 from p2pfl.plugins.audit.pipeline import Fresh
-from p2pfl.plugins.vertical.aligned_table import AlignedTable
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, joined_table
 from p2pfl.plugins.vertical.alignment import align
 from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, ask_design
 from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
@@ -30,7 +30,6 @@ from p2pfl.plugins.vertical.linear import ask_moments
 from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
-from p2pfl.plugins.vertical.vertical_models import joined_table
 from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.privacy.keys import Source
 

@@ -29,13 +29,14 @@ from p2pfl.core.process import one_thread
 from p2pfl.data.parties import Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.tensor_model import Shapes
-from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete, joined_columns
 from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.kernel_block import NAME, KernelBlock, squared_distances
 from p2pfl.plugins.vertical.party_roles import PartyRoles, check_rows
 from p2pfl.plugins.vertical.private_messages import collect, state
 from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun
-from p2pfl.plugins.vertical.vertical_models import SCORE_TENSORS, VerticalFit, joined_columns
+from p2pfl.plugins.vertical.vertical_models import VerticalFit
+from p2pfl.plugins.vertical.vertical_regression import SCORE_TENSORS
 from p2pfl.plugins.vertical.whole import NUMBER_SCORES, score
 from p2pfl.privacy.keys import Source
 
