@@ -1,9 +1,12 @@
-"""Models of exact totals, computed again from the totals that the evidence of a run has."""
+"""What follows from the settings of a run, computed again: models from their totals, charges, the privacy statement."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,16 +15,23 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.data import Dataset, Federation, Table
 from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.parts.peer_graph import peer_names
 from p2pfl.learning import additive
 from p2pfl.learning.additive import Asking, Question, Step, answer_questions
 from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.evidence import KEPT_TOTAL, RoundPlayed, row_digest
+from p2pfl.results.evidence import KEPT_TOTAL, RoundPlayed, row_digest, tensors_digest
+from p2pfl.results.spending.promises import promise
+
+TOLERANCE = 1e-6
+"""Relative difference of two charges that come from other versions of the same mathematics."""
+
+NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
 
 
 def plan_without_data(experiment: Experiment) -> Plan:
-    """Return the plan of an experiment whose tables are not here: declared columns and no rows.
+    """Return the plan of an experiment whose tables are not here: declared columns, and zeros where a model needs rows.
 
     Raises
     ------
@@ -31,13 +41,15 @@ def plan_without_data(experiment: Experiment) -> Plan:
     federation = None
     if experiment.data.name == "table":
         options = {key: value for key, value in experiment.data.options.items() if key not in {"path", "without"}}
-        declared = Table(**options)
+        declared, peers = Table(**options), peer_names(experiment)
+        rows = 0 if experiment.learning.algorithm == "exact" else 1  # of each peer: a torch model is tried on one
         width = sum(1 if each.levels is None else len(each.levels) for each in declared.fields)
-        targets = torch.zeros(0, dtype=torch.float64 if declared.classes is None else torch.int64)
-        features = torch.zeros(0, width, dtype=torch.float64)
-        parts = dict.fromkeys(peer_names(experiment), np.empty(0, np.int64))
+        exact = torch.float64 if rows == 0 else torch.float32
+        targets = torch.zeros(rows * len(peers), dtype=exact if declared.classes is None else torch.int64)
+        features = torch.zeros(len(targets), width, dtype=exact)
+        parts = {peer: np.arange(number * rows, (number + 1) * rows) for number, peer in enumerate(peers)}
         dataset = Dataset(features, targets, declared.classes, {}, declared.description)
-        federation = Federation(dataset, parts, parts, parts)
+        federation = with_formula(experiment, Federation(dataset, parts, parts, parts))
     return plan(experiment, data=federation, unaccounted=True).drawing(SeededSource(0), live=True)
 
 
@@ -45,16 +57,26 @@ class _UnkeptError(InputError):
     """Error for a total of which nobody has the integers, because there are too many."""
 
 
-def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], str]:
-    """Return rounds whose model does not follow from the model before and the totals, and why not all were computed.
+def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], list[str], str]:
+    """Return what does not follow from the settings, what was computed again, and why not all of it.
 
     Parameters
     ----------
     resolved
-        Plan of a model from exact totals.
+        Plan of the experiment (:func:`plan_without_data`).
     chains
         Evidence of each peer.
     """
+    differences = [*_promises(resolved, chains)]
+    computed = ["the privacy statement", *(["charges, computed again"] if resolved.claims else [])]
+    if resolved.experiment.learning.algorithm != "exact":
+        return differences, computed, "training is private, so that no model of gossip is computed again"
+    others, reason = _models(resolved, chains)
+    return [*differences, *others], [*computed, *([] if reason else ["models, computed again from totals"])], reason
+
+
+def _models(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], str]:
+    """Return rounds whose model does not follow from the model before and the totals, and why not all were computed."""
     learner = additive(resolved.learner)
     assert learner is not None  # noqa: S101 (asked by the caller)
     differences, totals = list[Difference](), _known_totals(chains)
@@ -73,7 +95,48 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Diff
             if row_digest(row, None) != played.row:
                 differences.append(Difference(own.peer, round, "the model does not follow from the totals"))
                 break
+        else:
+            if own.ended is not None and tensors_digest(resolved.saved(row, peer=own.peer)) != own.ended.model:
+                differences.append(Difference(own.peer, -1, "the model with which it ended is not that of its rounds"))
     return differences, ""
+
+
+def _promises(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
+    """Yield peers that promised or charged something else than the settings give.
+
+    Each release of a round, and each contribution to its totals, costs what the accountant says; earlier runs on the
+    same data can only add to it.
+    """
+    protection = resolved.protection
+    statement = promise(resolved.experiment, protection, spent=None)["statement"]
+    digest = hashlib.sha256(statement.encode()).hexdigest()
+    cost = repr(protection.cost) if resolved.claims else None
+    for own in chains:
+        if any(began.statement != digest for began in own.beginnings):
+            yield Difference(own.peer, -1, "its privacy statement is not that of the settings")
+        for charge in sorted({str(began.charge) for began in own.beginnings if not _equal(began.charge, cost)}):
+            yield Difference(own.peer, -1, f"a round costs {charge} by its evidence, and {cost} by the settings")
+        if cost is None:
+            continue
+        sent, released = {round for round, _ in own.sent}, 0
+        for round, played in sorted(own.played.items()):
+            released += round in sent or any(own.peer in total.participants for total in played.totals)
+            least = protection.total({protection.cost: released}) if released else 0.0
+            if (played.spent or 0.0) < least * (1 - TOLERANCE):
+                paid = f"{played.spent or 0.0:.3g}"
+                yield Difference(
+                    own.peer, round, f"it has spent epsilon {paid}, and its {released} rounds cost {least:.3g}"
+                )
+                break
+
+
+def _equal(charge: str | None, cost: str | None) -> bool:
+    """Return whether two costs in words are the same, but for the last digits of their numbers."""
+    first, second = charge or "", cost or ""
+    pairs = zip(NUMBER.findall(first), NUMBER.findall(second), strict=False)
+    return NUMBER.sub("", first) == NUMBER.sub("", second) and all(
+        math.isclose(float(each), float(other), rel_tol=TOLERANCE) for each, other in pairs
+    )
 
 
 def _known_totals(chains: Sequence[PeerEvidence]) -> dict[str, Ints]:
