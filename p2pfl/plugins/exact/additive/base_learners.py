@@ -156,13 +156,13 @@ def bisected(freedom_of: Callable[[float], float], *, df: float) -> float:
 
 def _solved(factor: Floats, right: Floats) -> Floats:
     """Return the solution of a lower triangular system, row by row."""
-    found = np.zeros_like(right)
+    solution = np.zeros_like(right)
     for row in range(len(factor)):
         rest = right[row].copy()
         for column in range(row):
-            rest = rest - factor[row, column] * found[column]
-        found[row] = rest / factor[row, row]
-    return found
+            rest = rest - factor[row, column] * solution[column]
+        solution[row] = rest / factor[row, row]
+    return solution
 
 
 class AdditiveModel(TensorModule):
@@ -192,12 +192,12 @@ class AdditiveModel(TensorModule):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
         wide = features.flatten(1).double()
-        found = self.offset.expand(wide.shape[0])  # an export follows shape, not len
+        predictor = self.offset.expand(wide.shape[0])  # an export follows shape, not len
         for number, learner in enumerate(self.learners):
-            found = found + self._effect(number, learner, wide)
+            predictor = predictor + self._effect(number, learner, wide)
         if self.binary:
-            return torch.stack([torch.zeros_like(found), found], dim=1)
-        return found.unsqueeze(1)
+            return torch.stack([torch.zeros_like(predictor), predictor], dim=1)
+        return predictor.unsqueeze(1)
 
     def _effect(self, number: int, learner: BaseLearner, features: torch.Tensor) -> torch.Tensor:
         own = self.coefficients[number]  # [W]

@@ -290,10 +290,10 @@ class Componentwise(TensorModel):
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, of the shared effects, as for a new site."""
         bases = self._bases(tensors, part)
-        found = np.full(len(part), float(tensors["offset"][0]))
+        predictor = np.full(len(part), float(tensors["offset"][0]))
         for learner, basis, own in zip(self.learners, bases, tensors["coefficients"], strict=True):
-            found = found + basis @ own[: learner.size]
-        return self._outputs(found)
+            predictor = predictor + basis @ own[: learner.size]
+        return self._outputs(predictor)
 
     def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
         """Return outputs as :meth:`predicted` does, with the effects of a peer's own."""
@@ -306,10 +306,10 @@ class Componentwise(TensorModel):
         """Return the coefficients of a peer's own effects, ``[J, W]``; nothing without effects of sites."""
         if not self.site_df or not tensors["samples"][0]:
             return {}
-        found = np.zeros((len(self.learners), self.widest))
-        for row, effect in zip(found, self._site(tensors, own).effects, strict=True):
+        effects = np.zeros((len(self.learners), self.widest))
+        for row, effect in zip(effects, self._site(tensors, own).effects, strict=True):
             row[: len(effect)] = effect
-        return {OWN: found}
+        return {OWN: effects}
 
     def _outputs(self, scores: Floats) -> Floats:
         if self.classes is None:
@@ -363,13 +363,13 @@ class Componentwise(TensorModel):
         done = int(tensors["steps"][0])
         origin = b"".join(tensors[name].tobytes() for name in ("offset", "low", "high", "penalty", "site_penalty"))
         part = own.train
-        found: Site | None = part.kept.get("componentwise")
-        followed = found is not None and found.origin == origin
-        if found is None or not followed or not found.follows(tensors["choices"][:done], tensors["updates"][:done, 0]):
-            found = self._made(tensors, own, origin)
-            part.kept["componentwise"] = found
-        found.advance(_log(tensors, since=found.applied))
-        return found
+        site: Site | None = part.kept.get("componentwise")
+        followed = site is not None and site.origin == origin
+        if site is None or not followed or not site.follows(tensors["choices"][:done], tensors["updates"][:done, 0]):
+            site = self._made(tensors, own, origin)
+            part.kept["componentwise"] = site
+        site.advance(_log(tensors, since=site.applied))
+        return site
 
     def _made(self, tensors: Tensors, own: Own, origin: bytes) -> Site:
         part, checked = own.train, own.validation if self.early_stopping else None
@@ -411,11 +411,13 @@ class Componentwise(TensorModel):
 
     def _solvers(self, tensors: Tensors) -> Floats:
         """Return the inverse of each learner's penalised products, ``[J, W, W]``."""
-        found = np.zeros_like(tensors["gram"])
+        inverses = np.zeros_like(tensors["gram"])
         for number, (learner, strength) in enumerate(zip(self.learners, tensors["penalty"].tolist(), strict=True)):
             where = slice(learner.size)
-            found[number, where, where] = inverse(tensors["gram"][number, where, where] + strength * learner.penalty)[0]
-        return found
+            inverses[number, where, where] = inverse(
+                tensors["gram"][number, where, where] + strength * learner.penalty
+            )[0]
+        return inverses
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on ends of columns, products of functions, penalties and the offset."""
@@ -432,8 +434,8 @@ class Componentwise(TensorModel):
         gram, penalty = np.zeros_like(tensors["gram"]), np.zeros(len(sizes))
         for number, learner in enumerate(self.learners):
             size = learner.size
-            found = values[place : place + size * size].reshape(size, size)
-            gram[number, :size, :size] = 0.5 * (found + found.T)
+            block = values[place : place + size * size].reshape(size, size)
+            gram[number, :size, :size] = 0.5 * (block + block.T)
             penalty[number] = penalty_for(gram[number, :size, :size], learner.penalty, df=self.df)
             place += size * size
         if self.classes is not None and not 0 < mean < 1:

@@ -60,8 +60,8 @@ class Quadratic:
 
     Examples
     --------
-    >>> found = Quadratic(np.zeros(1), np.array([[2.0]]), np.array([3.0]), 5.0, 4.0)
-    >>> found.slope(np.ones(1)).tolist(), found.deviance(np.ones(1)), found.mean(np.ones(1))
+    >>> quadratic = Quadratic(np.zeros(1), np.array([[2.0]]), np.array([3.0]), 5.0, 4.0)
+    >>> quadratic.slope(np.ones(1)).tolist(), quadratic.deviance(np.ones(1)), quadratic.mean(np.ones(1))
     ([1.0], 1.0, 0.25)
     """
 
@@ -209,30 +209,32 @@ class Lasso(GLM):
         terms = len(upper[0]) + self.width + 2
 
         def answer(peer: str) -> Ints:
-            found = []
+            sums = []
             for part in (own(peer).train, own(peer).validation):
                 part.check_complete(peer, model=self.name)
                 products = self._terms(self.kind, part, beta)
-                found += [products, self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))]
-            return np.concatenate(found)
+                sums += [products, self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))]
+            return np.concatenate(sums)
 
         total = yield Question(answer, size=2 * (sums.size(terms) + sums.size(1)))
-        found = []
+        quadratics = []
         for half in np.split(total, 2):
             values, weight = sums.numbers(half[: sums.size(terms)]), sums.numbers(half[sums.size(terms) :])
             information = symmetric(values[: len(upper[0])], size=self.width)
-            found.append(Quadratic(beta, information, values[len(upper[0]) : -2], float(values[-2]), float(weight[0])))
-        return found[0], found[1]
+            quadratics.append(
+                Quadratic(beta, information, values[len(upper[0]) : -2], float(values[-2]), float(weight[0]))
+            )
+        return quadratics[0], quadratics[1]
 
     def _share(self, place: int) -> float:
         """Return a penalty as a share of the first one, by square roots and products alone."""
-        found, whole = 1.0, place / (self.lambdas - 1)
+        share, whole = 1.0, place / (self.lambdas - 1)
         power = self.smallest
         for _ in range(40):  # binary digits of the exponent
             power, whole = float(np.sqrt(power)), 2 * whole
             if whole >= 1:
-                found, whole = found * power, whole - 1
-        return self.smallest if place == self.lambdas - 1 else found
+                share, whole = share * power, whole - 1
+        return self.smallest if place == self.lambdas - 1 else share
 
     def _kept(self, tensors: Tensors, place: int) -> Outcome:
         """Return the model of the least validation deviance so far, or the last one without validation data."""
@@ -250,11 +252,11 @@ class Lasso(GLM):
         first, second = self._prices(penalty, tensors)
         deviance = 0.0
         for _ in range(STEPS):
-            found = yield from self._derived(self.kind, beta, tensors, own)
-            deviance = float(found["deviance"])
-            new = descended(found["information"], found["score"], beta, first=first, second=second)
+            derived = yield from self._derived(self.kind, beta, tensors, own)
+            deviance = float(derived["deviance"])
+            new = descended(derived["information"], derived["score"], beta, first=first, second=second)
             step = new - beta
-            change = added(step * step * np.diag(found["information"]))
+            change = added(step * step * np.diag(derived["information"]))
             if change <= DECREMENT * max(1.0, abs(deviance)):
                 break
             beta = yield from self._searched(beta, step, own, first, second)
@@ -315,7 +317,7 @@ def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats
     >>> descended(np.eye(2), np.array([3.0, 0.5]), np.zeros(2), first=np.ones(2), second=np.zeros(2)).tolist()
     [2.0, 0.0]
     """
-    found, slope = beta.copy(), score.copy()
+    coefficients, slope = beta.copy(), score.copy()
     diagonal = np.diag(information).copy()
     active = list(range(len(beta)))
     for sweep in range(SWEEPS):
@@ -324,12 +326,12 @@ def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats
             curve = diagonal[place]
             if not curve > 0:
                 continue
-            old = float(found[place])
+            old = float(coefficients[place])
             pull = float(slope[place]) + curve * old
             shrunk = max(abs(pull) - float(first[place]), 0.0) * (1.0 if pull > 0 else -1.0)
             new = shrunk / (curve + float(second[place]))
             if new != old:
-                found[place] = new
+                coefficients[place] = new
                 slope = slope - information[:, place] * (new - old)
                 moved = max(moved, (new - old) * (new - old) * curve)
         whole = len(active) == len(beta)
@@ -338,5 +340,5 @@ def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats
                 break
             active = list(range(len(beta)))
         elif whole and sweep:
-            active = [place for place in active if found[place] != 0]
-    return found
+            active = [place for place in active if coefficients[place] != 0]
+    return coefficients

@@ -141,9 +141,9 @@ class MetaAnalysis(GLM):
             small = (counts > 0) & (counts < agreed.least)
             return np.array([small[cells.cells.group == group].any() for group in range(len(cells.cells.groups))])
 
-        found = yield from shown.any_of(few, size=len(cells.cells.groups))
-        if found.any():
-            names = [name for name, each in zip(cells.cells.groups, found.tolist(), strict=True) if each]
+        alone = yield from shown.any_of(few, size=len(cells.cells.groups))
+        if alone.any():
+            names = [name for name, each in zip(cells.cells.groups, alone.tolist(), strict=True) if each]
             raise DataError(
                 f"fewer than {agreed.least} people of a peer in model.options.shown_sites share a value of "
                 f"{', '.join(names)}, so its estimates would show them; leave shown_sites out, or merge levels"

@@ -172,9 +172,9 @@ class Ordinal(GLM):
     def _inverse(self, information: Floats) -> tuple[Floats, list[int]]:
         """Return the inverse and the dependent columns; thresholds come first, so that features depend on them."""
         order = np.roll(np.arange(self.width), self.kind.predictors)
-        found, dependent = inverse(information[np.ix_(order, order)])
+        inverted, dependent = inverse(information[np.ix_(order, order)])
         back = np.argsort(order)
-        return found[np.ix_(back, back)], [int(order[column]) for column in dependent]
+        return inverted[np.ix_(back, back)], [int(order[column]) for column in dependent]
 
     def _moments(self, information: Floats, samples: float) -> Floats:
         """Return about the sums of products of features, whose weights are at most 1 / 3."""

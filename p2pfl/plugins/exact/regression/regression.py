@@ -149,20 +149,20 @@ class Roles:
 
     def offsets(self, features: FloatArray) -> Floats:
         """Return what is added to the linear predictor of each sample, ``[n]``."""
-        found = np.zeros(len(features))
+        offset = np.zeros(len(features))
         if (place := self.place("offset")) is not None:
-            found = features[:, place].astype(np.float64)
+            offset = features[:, place].astype(np.float64)
         if (place := self.place("exposure")) is not None:
-            found = found + np.log(features[:, place].astype(np.float64))
-        return found
+            offset = offset + np.log(features[:, place].astype(np.float64))
+        return offset
 
     def weights(self, features: FloatArray) -> Floats:
         """Return the weight of each sample, ``[n]``."""
-        found = np.ones(len(features))
+        weights = np.ones(len(features))
         for role in WEIGHTS:
             if (place := self.place(role)) is not None:
-                found = found * features[:, place].astype(np.float64)
-        return found
+                weights = weights * features[:, place].astype(np.float64)
+        return weights
 
     def precisions(self, features: FloatArray) -> Floats:
         """Return what divides the variance of each sample, ``[n]``."""
@@ -349,13 +349,13 @@ class Regression(LikelihoodModel):
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         """Return the number of people of a peer in each cell, by part."""
-        found = []
+        counts = []
         for part in (getattr(own, name) for name in self.parts):
             outcome = np.zeros(len(part), np.int64) if self.classes is None else part.targets
             place = self.roles.place("freq_weights")
             weights = None if place is None else np.rint(part.features[:, place]).astype(np.int64)
-            found.append(cells.count(part, outcome, weights))
-        return np.concatenate(found)
+            counts.append(cells.count(part, outcome, weights))
+        return np.concatenate(counts)
 
     def row_sums(self, tensors: Tensors) -> RowSums | None:
         """Return the sums of products of columns under the weights of the next step."""
@@ -406,14 +406,14 @@ class Regression(LikelihoodModel):
 
     def stacked(self, tensors: Tensors) -> Floats:
         """Return the coefficients, predictor by predictor, ``[width]``."""
-        found = tensors["weight"][:, self.roles.kept]
-        return (np.column_stack([found, tensors["bias"]]) if self.fit_intercept else found).ravel()
+        weight = tensors["weight"][:, self.roles.kept]
+        return (np.column_stack([weight, tensors["bias"]]) if self.fit_intercept else weight).ravel()
 
     def label(self, place: int) -> str:
         """Return the name of the feature of a coefficient."""
         names = feature_names(self.features, self.fields)
-        found: list[str] = [*(names[each] for each in self.roles.kept.tolist()), "(intercept)"]
-        return found[place % self.length]
+        labels: list[str] = [*(names[each] for each in self.roles.kept.tolist()), "(intercept)"]
+        return labels[place % self.length]
 
     def labels(self, features: Sequence[str], classes: Sequence[str]) -> list[str]:
         """Return the names of the coefficients, from those of the features and of the classes."""
@@ -436,8 +436,8 @@ class Regression(LikelihoodModel):
         """Return linear predictors ``[n, K]``, added feature by feature, so that no sample depends on another one."""
         kept, wide = self.roles.kept, features.astype(np.float64)
         wide = wide if len(kept) == self.features else wide[:, kept]
-        found = [times(wide, each[: len(kept)]) for each in beta.reshape(self.kind.predictors, self.length)]
-        stacked = np.stack(found, axis=1)  # [n, K]
+        predictors = [times(wide, each[: len(kept)]) for each in beta.reshape(self.kind.predictors, self.length)]
+        stacked = np.stack(predictors, axis=1)  # [n, K]
         if self.fit_intercept:
             stacked = stacked + beta.reshape(self.kind.predictors, self.length)[:, -1]
         return stacked + self.roles.offsets(features)[:, None] if self.roles.shifted else stacked
@@ -447,10 +447,10 @@ class Regression(LikelihoodModel):
         return np.column_stack([wide, np.ones(len(wide))]) if self.fit_intercept else wide
 
     def _penalty(self) -> Floats:
-        found = np.full((self.kind.predictors, self.length), self.ridge)
+        strengths = np.full((self.kind.predictors, self.length), self.ridge)
         if self.fit_intercept:
-            found[:, -1] = 0.0
-        return found.ravel()
+            strengths[:, -1] = 0.0
+        return strengths.ravel()
 
     def _summed(self, part: Part, terms: int, each: Callable[[slice], Floats]) -> Ints:
         """Return the weighted sums of what the samples of a peer add, as integers."""

@@ -47,13 +47,13 @@ def compared_groups(
         Smallest number of samples that anything is stated of.
     """
     samples = tensors["group_samples"]
-    found = []
+    rows = []
     named = next(field for field, where, _ in columns if where == groups.where)
     for field, where, levels in columns:
         if where == groups.where or (tensors["levels"][where] == LEFT_OUT).all():
             continue
         if field.levels is None:
-            found.append(
+            rows.append(
                 _numbers(tensors, field.name, where.start, float(middle[where.start]), float(scale[where.start]))
             )
             continue
@@ -64,12 +64,12 @@ def compared_groups(
             counts[:] = np.nan
         named_levels = [level for level in levels if level]
         compared = np.column_stack([samples - counts[:, 0], counts]) if len(field.levels) == 1 else counts
-        found.append(_levels(field.name, named_levels, counts, compared=compared))
+        rows.append(_levels(field.name, named_levels, counts, compared=compared))
     return {
         "by": named.name,
         "names": [*(named.levels or ())],
         "samples": samples.astype(int).tolist(),
-        "columns": found,
+        "columns": rows,
     }
 
 

@@ -134,9 +134,9 @@ class KaplanMeier(Statistic, TimedModel):
         counts = np.zeros((*shape[:2], self.cells))
         counts[:, :, : grid.cells] = total.reshape(shape)
         caused, leaving = counts[:-1], counts[-1]
-        found = {**scalars(samples=leaving.sum()), "events": caused.sum(axis=0), "leaving": leaving}
-        found |= {} if self.cause is None else {"caused": caused}
-        return Outcome({**tensors, **times, **found}, over=True)
+        totals = {**scalars(samples=leaving.sum()), "events": caused.sum(axis=0), "leaving": leaving}
+        totals |= {} if self.cause is None else {"caused": caused}
+        return Outcome({**tensors, **times, **totals}, over=True)
 
     def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Refuse or widen cells of time in which few samples of a group leave with the event, or without it."""

@@ -174,9 +174,9 @@ class _Estimate:
         statistic, p = test or (None, None)
         curves = []
         for number, group in enumerate(groups):
-            found = cumulative_incidence(caused[:, number], leaving[number], place)
+            curve = cumulative_incidence(caused[:, number], leaving[number], place)
             cells = np.flatnonzero(caused[place, number])
-            shares, errors = found.share[cells], found.error[cells]
+            shares, errors = curve.share[cells], curve.error[cells]
             low, high = band(shares, errors, kind=self.interval)
             curves.append(
                 {
