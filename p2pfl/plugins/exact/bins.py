@@ -169,9 +169,9 @@ def _filled(before: Ints, samples: int, *, least: int) -> list[int]:
     [1, 3]
     """
     kept, last = list[int](), 0
-    for place, count in enumerate(before.tolist()):
+    for index, count in enumerate(before.tolist()):
         if count - last >= least and samples - count >= least:
-            kept.append(place)
+            kept.append(index)
             last = count
     return kept
 

@@ -62,10 +62,10 @@ class Sketch:
 
     def quantile(self, share: float, *, whole: bool) -> float:
         """Return a quantile, between two ranks as numpy does by default, to within the width of a cell."""
-        place = share * (int(self.counts.sum()) - 1)
-        below = int(np.floor(place))
+        index = share * (int(self.counts.sum()) - 1)
+        below = int(np.floor(index))
         first = self.value(below + 1, whole=whole)
-        rest = place - below
+        rest = index - below
         return first if not rest else first + rest * (self.value(below + 2, whole=whole) - first)
 
 
@@ -137,11 +137,11 @@ def fine(columns: list[Values], used: Ints) -> Ints:
     slot[used] = np.arange(len(used))
     cells = np.zeros(len(used) * FINE, np.int64)
     for number, column in enumerate(map(_known, columns)):
-        place = ordered(column) >> 16
-        slots = slot[number * EXPONENTS + (place >> 7)]
+        index = ordered(column) >> 16
+        slots = slot[number * EXPONENTS + (index >> 7)]
         if (slots < 0).any():  # others have cancelled what this peer counted
             raise impossible()
-        cells += np.bincount(slots * FINE + (place & (FINE - 1)), minlength=len(cells))
+        cells += np.bincount(slots * FINE + (index & (FINE - 1)), minlength=len(cells))
     return cells
 
 
@@ -168,9 +168,9 @@ def ordered(values: Values) -> npt.NDArray[np.uint32]:
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
 
 
-def number_at(place: Ints) -> Floats:
+def number_at(index: Ints) -> Floats:
     """Return the float32 numbers of integers of :func:`ordered`, as float64."""
-    bits = place.astype(np.uint32)
+    bits = index.astype(np.uint32)
     floats: Floats = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32).view(np.float32)
     return floats.astype(np.float64)
 

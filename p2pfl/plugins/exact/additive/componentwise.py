@@ -88,9 +88,9 @@ class Site:
         width = self._starts[-1]
         self._products: Floats | None = None  # with the residuals of the scores as they are
         self._errors = np.zeros((width, width))
-        for place, inverted in enumerate(self._inverses):
-            where = slice(self._starts[place], self._starts[place + 1])
-            gram = self.bases[place].T @ self.bases[place]
+        for index, inverted in enumerate(self._inverses):
+            where = slice(self._starts[index], self._starts[index + 1])
+            gram = self.bases[index].T @ self.bases[index]
             self._errors[where, where] = inverted @ gram @ inverted - 2 * inverted
 
     def follows(self, choices: Floats, firsts: Floats) -> bool:
@@ -108,16 +108,16 @@ class Site:
     def advance(self, log: Log) -> None:
         """Apply further steps."""
         for choice, shared in log:
-            place = choice % len(self.bases)
-            basis = self.bases[place]
+            index = choice % len(self.bases)
+            basis = self.bases[index]
             if shared is None:
-                theta = self._inverses[place] @ self._fitted()[self._starts[place] : self._starts[place + 1]]
-                self.effects[place] += self.rate * theta
+                theta = self._inverses[index] @ self._fitted()[self._starts[index] : self._starts[index + 1]]
+                self.effects[index] += self.rate * theta
             else:
                 theta = shared[: basis.shape[1]]
             self.scores += self.rate * (basis @ theta)
             if self.validation is not None:
-                self._checked += self.rate * (self.validation[0][place] @ theta)
+                self._checked += self.rate * (self.validation[0][index] @ theta)
             self._products = None
             self.history.extend((float(choice), 0.0 if shared is None else float(shared[0])))
             self.applied += 1
@@ -397,14 +397,14 @@ class Componentwise(TensorModel):
         """Return the learner of least error, and its coefficients if it is shared."""
         many, widest = len(self.learners), self.widest
         products = np.zeros((many, widest))
-        place = 0
+        index = 0
         for number, learner in enumerate(self.learners):
-            products[number, : learner.size] = values[place : place + learner.size]
-            place += learner.size
-        squares = float(values[place])
+            products[number, : learner.size] = values[index : index + learner.size]
+            index += learner.size
+        squares = float(values[index])
         thetas = _applied(solvers, products)
         errors = added_along(thetas * (_applied(gram, thetas) - 2 * products)) + squares
-        own, shared = values[place + 2 :], int(errors.argmin())
+        own, shared = values[index + 2 :], int(errors.argmin())
         if len(own) and own.min() < errors[shared] - TIE:
             return many + int(own.argmin()), None
         return shared, thetas[shared]
@@ -430,14 +430,14 @@ class Componentwise(TensorModel):
         samples, values = int(total[-1]), sums.numbers(total[:-1])
         if not samples:
             return tensors
-        mean, place = float(values[-1]) / samples, 0
+        mean, index = float(values[-1]) / samples, 0
         gram, penalty = np.zeros_like(tensors["gram"]), np.zeros(len(sizes))
         for number, learner in enumerate(self.learners):
             size = learner.size
-            block = values[place : place + size * size].reshape(size, size)
+            block = values[index : index + size * size].reshape(size, size)
             gram[number, :size, :size] = 0.5 * (block + block.T)
             penalty[number] = penalty_for(gram[number, :size, :size], learner.penalty, df=self.df)
-            place += size * size
+            index += size * size
         if self.classes is not None and not 0 < mean < 1:
             raise LearningError("all samples are of one class, so there is nothing to learn; add peers with the other")
         offset = log(mean) - log(1 - mean) if self.classes is not None else mean
@@ -495,7 +495,7 @@ def ends(
     """
     low, high = np.zeros(len(learners)), np.ones(len(learners))
     asked = [
-        (number, learner.place)
+        (number, learner.index)
         for number, learner in enumerate(learners)
         if learner.kind != "onehot" and learner.column not in known
     ]
@@ -506,7 +506,7 @@ def ends(
     def values(peer: str) -> list[Any]:
         part = own(peer).train
         part.check_complete(peer, model=model)
-        return [part.features[:, place] for _, place in asked]
+        return [part.features[:, index] for _, index in asked]
 
     if not asked:
         return low, high
@@ -545,6 +545,6 @@ def site_penalty(own: Owns, *, df: float, fraction: int) -> Asked[float]:
 
         total = yield Question(terms, size=2 * (CANDIDATES - 1))
         above = from_wide(total, fraction=fraction) > df
-        place = int(above.sum())  # degrees of freedom fall as the penalty rises
-        low, high = (tried[place - 1] if place else low), (tried[place] if place < len(tried) else high)
+        index = int(above.sum())  # degrees of freedom fall as the penalty rises
+        low, high = (tried[index - 1] if index else low), (tried[index] if index < len(tried) else high)
     return 0.5 * (low + high)

@@ -129,7 +129,7 @@ class LikelihoodModel(TensorModel):
         if not self.merges_levels:
             return [*labels]
         levels = tensors["levels"].astype(np.int64)
-        alike = [np.flatnonzero(levels == place).tolist() for place in range(len(labels))]
+        alike = [np.flatnonzero(levels == index).tolist() for index in range(len(labels))]
         return [
             "+".join([label, *(labels[other].partition(": ")[2] for other in others[1:])])
             for label, others in zip(labels, alike, strict=True)

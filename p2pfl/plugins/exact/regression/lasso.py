@@ -167,10 +167,10 @@ class Lasso(GLM):
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Fit the model of the next penalty; the last round chooses the one of the least validation deviance."""
-        place = int(tensors["place"][0])
+        index = int(tensors["place"][0])
         if tensors["converged"][0]:
             return Outcome(tensors, over=True)
-        if not place:
+        if not index:
             tensors = yield from self._begin(tensors, own)
             if not tensors["samples"][0]:
                 return Outcome(tensors, over=True)
@@ -178,11 +178,11 @@ class Lasso(GLM):
                 return (yield from self._whole(tensors, own))
             null = yield from self._derived(self.kind, self.stacked(tensors), tensors, own)
             tensors = self._starting(null["score"], tensors)
-        before = tensors["path"][place - 1] if place else self.stacked(tensors)
-        penalty = float(tensors["largest"][0]) * self._share(place)
+        before = tensors["path"][index - 1] if index else self.stacked(tensors)
+        penalty = float(tensors["largest"][0]) * self._share(index)
         beta, deviance = yield from self._fitted(before, penalty, tensors, own)
         validation = yield from self._validated(beta, own)
-        return self._kept(_noted(tensors, place, beta, (penalty, deviance, validation)), place)
+        return self._kept(_noted(tensors, index, beta, (penalty, deviance, validation)), index)
 
     def _starting(self, score: Floats, tensors: Tensors) -> Tensors:
         """Return the tensors with the smallest penalty under which all coefficients are zero."""
@@ -195,12 +195,12 @@ class Lasso(GLM):
         train, validation = yield from self._quadratics(start, own)
         tensors = self._starting(train.score, tensors)
         beta = start
-        for place in range(self.lambdas):
-            penalty = float(tensors["largest"][0]) * self._share(place)
+        for index in range(self.lambdas):
+            penalty = float(tensors["largest"][0]) * self._share(index)
             first, second = self._prices(penalty, tensors)
             beta = descended(train.information, train.slope(beta), beta, first=first, second=second)
             scores = penalty, train.deviance(beta), validation.mean(beta)
-            tensors = _noted(tensors, place, beta, scores)
+            tensors = _noted(tensors, index, beta, scores)
         return self._kept(tensors, self.lambdas - 1)
 
     def _quadratics(self, beta: Floats, own: Owns) -> Asked[tuple[Quadratic, Quadratic]]:
@@ -226,26 +226,26 @@ class Lasso(GLM):
             )
         return quadratics[0], quadratics[1]
 
-    def _share(self, place: int) -> float:
+    def _share(self, index: int) -> float:
         """Return a penalty as a share of the first one, by square roots and products alone."""
-        share, whole = 1.0, place / (self.lambdas - 1)
+        share, whole = 1.0, index / (self.lambdas - 1)
         power = self.smallest
         for _ in range(40):  # binary digits of the exponent
             power, whole = float(np.sqrt(power)), 2 * whole
             if whole >= 1:
                 share, whole = share * power, whole - 1
-        return self.smallest if place == self.lambdas - 1 else share
+        return self.smallest if index == self.lambdas - 1 else share
 
-    def _kept(self, tensors: Tensors, place: int) -> Outcome:
+    def _kept(self, tensors: Tensors, index: int) -> Outcome:
         """Return the model of the least validation deviance so far, or the last one without validation data."""
-        validation = tensors["validation"][: place + 1]
-        chosen = place if np.isnan(validation).any() else int(validation.argmin())
-        beta, over = tensors["path"][chosen], place + 1 == self.lambdas
+        validation = tensors["validation"][: index + 1]
+        chosen = index if np.isnan(validation).any() else int(validation.argmin())
+        beta, over = tensors["path"][chosen], index + 1 == self.lambdas
         deviances = tensors["deviances"]
         given = self._weighing(beta) | scalars(
-            deviance=deviances[chosen], place=place + 1, chosen=chosen, converged=over
+            deviance=deviances[chosen], index=index + 1, chosen=chosen, converged=over
         )
-        return Outcome({**tensors, **given}, float(deviances[place] / tensors["samples"][0]), over=over)
+        return Outcome({**tensors, **given}, float(deviances[index] / tensors["samples"][0]), over=over)
 
     def _fitted(self, beta: Floats, penalty: float, tensors: Tensors, own: Owns) -> Asked[tuple[Floats, float]]:
         """Return the coefficients of a penalty, and their deviance."""
@@ -291,11 +291,11 @@ class Lasso(GLM):
         return deviance / weight if weight else float("nan")
 
 
-def _noted(tensors: Tensors, place: int, beta: Floats, scores: tuple[float, float, float]) -> Tensors:
+def _noted(tensors: Tensors, index: int, beta: Floats, scores: tuple[float, float, float]) -> Tensors:
     """Return the tensors with the coefficients of a penalty, the penalty, its deviance and that of validation."""
     new = {name: tensors[name].copy() for name in ("penalties", "deviances", "validation", "path")}
-    new["penalties"][place], new["deviances"][place], new["validation"][place] = scores
-    new["path"][place] = beta
+    new["penalties"][index], new["deviances"][index], new["validation"][index] = scores
+    new["path"][index] = beta
     return {**tensors, **new}
 
 
@@ -322,17 +322,17 @@ def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats
     active = list(range(len(beta)))
     for sweep in range(SWEEPS):
         moved = 0.0
-        for place in active:
-            curve = diagonal[place]
+        for index in active:
+            curve = diagonal[index]
             if not curve > 0:
                 continue
-            old = float(coefficients[place])
-            pull = float(slope[place]) + curve * old
-            shrunk = max(abs(pull) - float(first[place]), 0.0) * (1.0 if pull > 0 else -1.0)
-            new = shrunk / (curve + float(second[place]))
+            old = float(coefficients[index])
+            pull = float(slope[index]) + curve * old
+            shrunk = max(abs(pull) - float(first[index]), 0.0) * (1.0 if pull > 0 else -1.0)
+            new = shrunk / (curve + float(second[index]))
             if new != old:
-                coefficients[place] = new
-                slope = slope - information[:, place] * (new - old)
+                coefficients[index] = new
+                slope = slope - information[:, index] * (new - old)
                 moved = max(moved, (new - old) * (new - old) * curve)
         whole = len(active) == len(beta)
         if moved <= 1e-26 * max(1.0, float(np.abs(score).max())):
@@ -340,5 +340,5 @@ def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats
                 break
             active = list(range(len(beta)))
         elif whole and sweep:
-            active = [place for place in active if coefficients[place] != 0]
+            active = [index for index in active if coefficients[index] != 0]
     return coefficients

@@ -343,8 +343,8 @@ class Description(Statistic):
         counts = []
         for column, ends in zip(values.T, edges, strict=True):
             known = column[~np.isnan(column)].astype(np.float64)
-            place = np.searchsorted(ends[1:-1], known, side="right")
-            counts.append(np.bincount(place, minlength=self.bins))
+            index = np.searchsorted(ends[1:-1], known, side="right")
+            counts.append(np.bincount(index, minlength=self.bins))
         return np.concatenate(counts).astype(np.int64)
 
     def _ranges(self, sketches: list[Sketch], whole: npt.NDArray[np.bool_]) -> dict[str, Floats]:
@@ -370,8 +370,8 @@ class Description(Statistic):
 
     def _common(self, share: float, count: int) -> bool:
         """Return whether ``least`` values lie at or beyond a quantile of so many, on either side."""
-        place = share * (count - 1)
-        return math.floor(place) + 1 >= self.least and count - math.ceil(place) >= self.least
+        index = share * (count - 1)
+        return math.floor(index) + 1 >= self.least and count - math.ceil(index) >= self.least
 
     def _kept(self, given: Mapping[str, Any], dominated: Bools) -> Tensors:
         """Return the tensors without what concerns fewer than ``least`` samples, which is NaN."""

@@ -73,13 +73,13 @@ def compared_groups(
     }
 
 
-def _numbers(tensors: Mapping[str, Floats], name: str, place: int, middle: float, scale: float) -> Row:
-    counts = tensors["group_present"][:, place]
-    means = tensors["group_mean"][:, place] * scale + middle
-    deviations = tensors["group_deviation"][:, place] * scale
-    quartiles = tensors["group_quantiles"][:, place] * scale + middle
+def _numbers(tensors: Mapping[str, Floats], name: str, index: int, middle: float, scale: float) -> Row:
+    counts = tensors["group_present"][:, index]
+    means = tensors["group_mean"][:, index] * scale + middle
+    deviations = tensors["group_deviation"][:, index] * scale
+    quartiles = tensors["group_quantiles"][:, index] * scale + middle
     test, statistic, p = compare_means(counts, means, deviations)
-    ranked = rank_test(counts, *tensors["group_ranks"][:, place].tolist())
+    ranked = rank_test(counts, *tensors["group_ranks"][:, index].tolist())
     return {
         "name": name,
         "kind": "number",

@@ -147,7 +147,7 @@ class KaplanMeier(Statistic, TimedModel):
         if self._column is not None:
             names = feature_names(self.features, self.fields)
             sets = [
-                Singled(names[place], (place,), 1.0) for place in range(self._column[1].start, self._column[1].stop)
+                Singled(names[index], (index,), 1.0) for index in range(self._column[1].start, self._column[1].stop)
             ]
         ways = len(self.causes) + 1
         cells = TimeCells(self.grid(tensors), sets, lambda own: parts_of(own, owned=self.owned), self._moves, ways)
@@ -180,10 +180,10 @@ class KaplanMeier(Statistic, TimedModel):
         counts = np.zeros((len(self.causes) + 1, size), np.int64)
         for part in parts:
             cell, event = grid.placed(part.targets)
-            place = self._group(part) * grid.cells + cell
+            index = self._group(part) * grid.cells + cell
             kind = self._kind(part)
             chosen = [*(event & (kind == each) for each in range(len(self.causes))), slice(None)]
-            counts += [np.bincount(place[each], minlength=size) for each in chosen]
+            counts += [np.bincount(index[each], minlength=size) for each in chosen]
         return counts.ravel()
 
     def _group(self, part: Part) -> Ints:

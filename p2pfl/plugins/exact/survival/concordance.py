@@ -62,8 +62,8 @@ def tally(
     count = risk_bins(cells)
     share: Floats = scipy.special.ndtr(risks / spread) if spread > 0 else np.zeros(len(risks))
     bin_of = np.minimum((share * count).astype(np.int64), count - 1)
-    place = cell * count + bin_of
-    places = [place[event], place]
+    index = cell * count + bin_of
+    places = [index[event], index]
     if entered is not None:
         places.append((entered * count + bin_of)[entered >= 0])
     return np.concatenate([np.bincount(each, minlength=cells * count) for each in places]).astype(np.int64)

@@ -293,7 +293,7 @@ class Cox(LikelihoodModel, TimedModel):
             features = valued if merged is None else merged.joined(valued)
             return features[:, kept].astype(np.float64)
 
-        return RowSums.unweighted(columns, [names[place] for place in kept.tolist()])
+        return RowSums.unweighted(columns, [names[index] for index in kept.tolist()])
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         _, event = UnionGrid(np.zeros(1), self.last).placed(own.train.targets)
@@ -393,7 +393,7 @@ class Cox(LikelihoodModel, TimedModel):
         if facts is None:
             return None
         labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
-        beta, names = self._beta(tensors), [labels[place] for place in kept]
+        beta, names = self._beta(tensors), [labels[index] for index in kept]
         freedom = used_coefficients(tensors["covariance"])
         if not (self.ridge or self.subdistribution) and freedom:
             gain = 2 * (facts["likelihood"] - facts["null_likelihood"])
@@ -557,9 +557,9 @@ class Cox(LikelihoodModel, TimedModel):
             padded[name][:, : grid.cells] = values
         return {**padded, "drift": change.score, "drift_variance": change.variance}
 
-    def _endless(self, place: int) -> LearningError:
+    def _endless(self, index: int) -> LearningError:
         """Return the error of a coefficient that grows without bound."""
-        name = feature_names(self.features, self.fields)[self.roles.kept[place]]
+        name = feature_names(self.features, self.fields)[self.roles.kept[index]]
         return LearningError(
             f'the likelihood has no maximum, because whoever has the event is always extreme in "{name}" among those '
             "at risk, so its coefficient grows without bound; set model.options.ridge, or leave out the feature"

@@ -123,9 +123,9 @@ class Growth:
         """Continue with the histograms ``[m, cells, 3]`` of the counted nodes."""
         assert self._task is not None  # noqa: S101 (there was a question)
         counted = self._task.counted
-        for place, (number, histogram) in enumerate(zip(counted, histograms, strict=True)):
+        for index, (number, histogram) in enumerate(zip(counted, histograms, strict=True)):
             self.nodes[number].histogram = histogram
-            self.nodes[number].cells = None if self.merged is None else self.merged.cells[place]
+            self.nodes[number].cells = None if self.merged is None else self.merged.cells[index]
         for parent, child, other in self._siblings:
             whole, part = self.nodes[parent].histogram, self.nodes[child].histogram
             assert whole is not None and part is not None  # noqa: S101, PT018 (counted before)
@@ -241,15 +241,15 @@ class Growth:
             arrays["categories"] = np.zeros((self.trees, size, WORDS))
         for tree in range(self.trees):
             places, splits = self._places(tree), self.kept_splits(tree)
-            for number, place in places.items():
+            for number, index in places.items():
                 node = self.nodes[number]
                 if node.sums is not None:
-                    arrays["count"][tree, place] = node.sums[2]
-                    if place not in splits:
-                        arrays["value"][tree, place] = self._value(node.sums, node.bounds, rate=rate)
-                if place in splits:
-                    for name, value in splits[place].boosted_entries(bins, child=places[node.left]).items():
-                        arrays[name][tree, place] = value
+                    arrays["count"][tree, index] = node.sums[2]
+                    if index not in splits:
+                        arrays["value"][tree, index] = self._value(node.sums, node.bounds, rate=rate)
+                if index in splits:
+                    for name, value in splits[index].boosted_entries(bins, child=places[node.left]).items():
+                        arrays[name][tree, index] = value
         return arrays
 
     def _value(self, sums: Ints, bounds: tuple[float, float], *, rate: float) -> float:

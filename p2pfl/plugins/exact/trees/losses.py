@@ -600,8 +600,8 @@ def quantiles(
 
     total = possible((yield Question(coarse, size=groups * EXPONENTS))).reshape(groups, EXPONENTS)
     counts = total.sum(axis=1)
-    place = share * np.maximum(counts - 1, 0)
-    ranks = np.floor(place).astype(np.int64)[:, None] + np.array([1, 2])
+    index = share * np.maximum(counts - 1, 0)
+    ranks = np.floor(index).astype(np.int64)[:, None] + np.array([1, 2])
     ranks = np.minimum(ranks, counts[:, None])  # [G, 2]
     reached = np.cumsum(total, axis=1)
     exponents = np.array([np.searchsorted(*pair) for pair in zip(reached, ranks, strict=True)])  # [G, 2]
@@ -626,7 +626,7 @@ def quantiles(
     for where in zip(*np.nonzero(ranks > 0), strict=True):
         cell = int(np.searchsorted(np.cumsum(cells[slots[where]]), ranks[where] - before[where]))
         ends[where] = _middle(int(exponents[where]) * FINE + cell)
-    rest = place - np.floor(place)
+    rest = index - np.floor(index)
     values_found: Floats = ends[:, 0] + rest * (ends[:, 1] - ends[:, 0])
     return counts, values_found, _unit(np.flatnonzero(total.any(axis=0)))
 

@@ -190,10 +190,10 @@ class CategorySplits:
 
     def split(self, node: int) -> tuple[tuple[int, ...], bool, Ints]:
         """Return the bins that go left, whether missing values do, and the sums ``[3]`` of the left child."""
-        place, bins = int(self.places[node]), self.order.shape[1]
-        members = self.order[node, : place + 1] if place < bins else self.order[node, place - bins : self.used[node]]
+        index, bins = int(self.places[node]), self.order.shape[1]
+        members = self.order[node, : index + 1] if index < bins else self.order[node, index - bins : self.used[node]]
         known = tuple(sorted(int(number) for number in members if number != self.missing))
-        return known, bool((members == self.missing).any()), self.sums[node, place]
+        return known, bool((members == self.missing).any()), self.sums[node, index]
 
 
 class Categories:

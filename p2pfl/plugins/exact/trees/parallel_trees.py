@@ -183,15 +183,15 @@ class Purity:
         valid &= (self.count(left) >= self.min_samples_leaf) & (self.count(right) >= self.min_samples_leaf)
         gains = gained(self.score(left) + self.score(right), self.score(whole), valid).reshape(len(chosen), -1)
         cuts = list[Split | None]()
-        for node, place in enumerate(gains.argmax(axis=1).tolist()):
-            if np.isneginf(gains[node, place]):
+        for node, index in enumerate(gains.argmax(axis=1).tolist()):
+            if np.isneginf(gains[node, index]):
                 cuts.append(None)
                 continue
-            at, bin_, way = np.unravel_index(place, left.shape[1:4])
+            at, bin_, way = np.unravel_index(index, left.shape[1:4])
             where = (node, at, bin_, way)
             cuts.append(
                 Split(
-                    gain=float(gains[node, place]),
+                    gain=float(gains[node, index]),
                     feature=int(chosen[node, at]),
                     cut=level.bin(node, int(at), int(bin_)),
                     missing_left=bool(way),
