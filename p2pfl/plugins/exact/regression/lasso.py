@@ -243,7 +243,7 @@ class Lasso(GLM):
         beta, over = tensors["path"][chosen], index + 1 == self.lambdas
         deviances = tensors["deviances"]
         given = self._weighing(beta) | scalars(
-            deviance=deviances[chosen], index=index + 1, chosen=chosen, converged=over
+            deviance=deviances[chosen], place=index + 1, chosen=chosen, converged=over
         )
         return Outcome({**tensors, **given}, float(deviances[index] / tensors["samples"][0]), over=over)
 
