@@ -67,6 +67,8 @@ class AlignedTable:
         Seed of the draw, and share of the rows that are held out.
     source
         Source of the secret bytes of maps.
+    common
+        Number of rows that all parties have; ``None`` if nobody has stated it.
     """
 
     parties: Parties
@@ -75,6 +77,7 @@ class AlignedTable:
     seed: int
     share: float
     source: Source = field(default_factory=SecretSource)
+    common: int | None = None
     _columns: Callable[[str, MapOptions | None], StandardisedColumns] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import DataError, LearningError, ModelError
+from p2pfl.core.errors import DataError, LearningError, ModelError, PrivacyError
 from p2pfl.core.process import one_thread
 from p2pfl.data.parties import Party
 from p2pfl.learning.additive import Questions
@@ -32,9 +32,9 @@ from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
 from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.kernel_block import NAME, KernelBlock, squared_distances
-from p2pfl.plugins.vertical.party_roles import PartyRoles, check_rows
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles, check_rows
 from p2pfl.plugins.vertical.private_messages import collect, state
-from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun
+from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun, listed
 from p2pfl.plugins.vertical.vertical_models import SCORE_TENSORS, VerticalFit, joined_columns
 from p2pfl.plugins.vertical.whole import NUMBER_SCORES, score
 from p2pfl.privacy.keys import Source
@@ -85,7 +85,7 @@ class VerticalKernel:
     figures: ClassVar[tuple[str, ...]] = ("samples", "held_out")
     scores: ClassVar[tuple[str, ...]] = NUMBER_SCORES
     statement: ClassVar[type[VerticalRun]] = KernelRun
-    predictors: ClassVar[int] = 0
+    predictors: ClassVar[int] = MAX_PREDICTORS
     noisy: ClassVar[bool] = False
     received: ClassVar[str] = "nothing of the model"
     published: ClassVar[str] = "nothing of the model"
@@ -129,6 +129,12 @@ class VerticalKernel:
                 "kernel takes; take glm with model.options.maps"
             )
         widths = yield from state(lambda peer: table.standardised(peer).train.shape[1], peers=roles.parties)
+        for peer, width in zip(roles.parties, widths.tolist(), strict=True):
+            if not 0 <= width <= train:
+                raise PrivacyError(
+                    f"{peer} states {width} columns, which a table of {train:,} rows cannot have here; it does not "
+                    "follow the protocol, so end the run"
+                )
         gamma = self._gamma(int(widths.sum()))
         one, other = np.triu_indices(train, 1)
 
@@ -148,6 +154,11 @@ class VerticalKernel:
         @cache
         def solved() -> Mapping[str, Floats]:
             received, own = message.read(roles.label) / FRACTION, table.standardised(roles.label)
+            if received.size and not 0 <= received.min() <= received.max() <= len(roles.features) * MAX_DISTANCE:
+                raise PrivacyError(
+                    f"the sums of distances of {listed(roles.features)} are none that columns have, so a party does "
+                    "not follow the protocol; end the run"
+                )
             among = squared_distances(own.train, own.train)
             foreign = np.zeros((train, train))
             foreign[one, other] = foreign[other, one] = received[: len(one)]

@@ -26,7 +26,7 @@ from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
 from p2pfl.plugins.vertical.feature_maps import MapOptions
 from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
 from p2pfl.plugins.vertical.hidden_rows import fit_hidden
-from p2pfl.plugins.vertical.label_protection import RandomisedResponse, secret_of_labels
+from p2pfl.plugins.vertical.label_protection import RandomisedResponse, changed_labels
 from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.party_roles import PartyRoles, check_coefficients
@@ -362,7 +362,11 @@ class VerticalRegression(ABC):
         counts: tuple[int, ...] = (len(table.trained), len(table.held_out))
         if table.parties.rows == "hidden":
             hidden = yield from fit_hidden(
-                hidden_table(table, roles, self.columns), source, test=counts[1], ridge=self.ridge
+                hidden_table(table, roles, self.columns),
+                source,
+                test=counts[1],
+                ridge=self.ridge,
+                common=table.common,
             )
             fitted, counts = hidden.linear, (*hidden.counts, 0)
         else:
@@ -534,8 +538,7 @@ class VerticalGLM(VerticalRegression):
 
         @cache
         def target(label: str) -> Floats:
-            party = table.parties.party(label)
-            changed = response.labels(party.targets, secret_of_labels(party, source, peer=label))
+            changed = changed_labels(table.parties, response, source)
             return response.targets(changed[table.positions(label)][table.trained])[:, 1]
 
         return replace(joined, target=target)
