@@ -111,7 +111,7 @@ def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
 
     ``embedding_bag`` is torch's fused gather and weighted sum, and beats the CSR products of torch and scipy
     (benchmarks/mixing.py). On the CPU several threads mix blocks of receivers. If all weights are equal, as on
-    complete graphs, there is one average, and all rows equal it exactly.
+    complete graphs, there is one average, which all rows are (:func:`p2pfl.core.rows.repeated`).
 
     Returns
     -------
@@ -152,7 +152,7 @@ class _Operator:
 
     def __call__(self, values: Rows) -> Rows:
         if self.alike:
-            return (self.data @ values).repeat(self.count, 1)  # [N, P]
+            return (self.data @ values).expand(self.count, -1)  # [N, P]
         if values.device.type != "cpu":
             return self._mix(values, slice(0, self.count))
         mixed = values.new_empty(self.count, values.shape[-1])  # [N, P]

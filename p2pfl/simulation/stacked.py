@@ -81,6 +81,8 @@ class Faults:
 
     def present(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Return the peers present in a round, ``[N]`` bool; a slow peer is present where a cycle of its own ends."""
+        if not self.absence and not self.slow:
+            return torch.ones(len(peers), dtype=torch.bool)
         there = draw(seed, "absence", round=round).random(len(peers)) >= self.absence
         if self.slow:
             there &= self.turns(peers, seed=seed, round=round).numpy() >= 0
@@ -279,8 +281,7 @@ class StackedNeighbourhood:
         """Return the sample weights after a gossip step, ``[R, 1]``; ``None`` if there are none."""
         if masses is None:
             return None
-        near = self.shard.near(matrix, masses)
-        return torch.from_numpy(near.matrix @ near.rows.numpy())
+        return self.shard.mixed_masses(matrix, masses)
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Return the received rows, as edges."""

@@ -150,14 +150,27 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
         label = self.parties.label
         before = {label: self.tensors(models[label], peer=label)}
         table = self.table(models[label], before)
-        columns = self._data(table, label, (), lambda: before[label][LABELS]).columns(label, test=True)
         training = self._training(label, tensors=before[label])
-        scores = self._scores(table, training.outputs(training.embedding(columns)))
+        scores = self._scores(table, training.outputs(self.embedding(models, label, test=True)))
         return dict(zip(self.model.scores, scores.tolist(), strict=True))
 
     def predictors(self, peer: str) -> int:
         """Return all that may be shown of a row: embeddings show columns, and gradients what is predicted from them."""
         return MAX_PREDICTORS if peer in self.parties.names else 0
+
+    def embedding(self, models: Mapping[str, torch.Tensor], peer: str, *, test: bool = False) -> torch.Tensor:
+        """Return a party's part of the embedding of the training rows, or of the test rows, ``[n, k]``.
+
+        Parameters
+        ----------
+        models
+            Models ``[P]`` by peer, of which that of the party is read.
+        peer, test
+            The party, and whether the rows are those of test.
+        """
+        before = {peer: self.tensors(models[peer], peer=peer)}
+        data = self._data(self.table(models[peer], before), self.parties.label, (), lambda: before[peer][LABELS])
+        return self._training(peer, tensors=before[peer]).embedding(data.columns(peer, test=test))
 
     def table(self, row: torch.Tensor, before: Mapping[str, Mapping[str, Floats]]) -> AlignedTable:
         """Return the common rows of a run that has begun.

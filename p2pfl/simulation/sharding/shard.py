@@ -69,6 +69,10 @@ class Shard:
         """Return the values of the local peers, ``[R, ...]``, out of those of all peers, ``[N, ...]``."""
         return values
 
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values of all peers of this process, out of those of the peers that it computes, ``[R, ...]``."""
+        return values
+
     def near(self, matrix: scipy.sparse.csr_array, rows: torch.Tensor) -> Near:
         """Return what local peers receive in a gossip step with weights ``[N, N]``, given the local rows ``[R, P]``."""
         return Near(matrix, rows, self.everyone)
@@ -76,6 +80,11 @@ class Shard:
     def mixed(self, mixer: Mixer, matrix: scipy.sparse.csr_array, rows: Rows) -> Rows:
         """Return the rows of the local peers after a gossip step, ``[R, P]``."""
         return mixer(matrix, rows)
+
+    def mixed_masses(self, matrix: scipy.sparse.csr_array, masses: torch.Tensor) -> torch.Tensor:
+        """Return the sample weights of the local peers after a gossip step, ``[R, 1]``."""
+        near = self.near(matrix, masses)
+        return torch.from_numpy(near.matrix @ near.rows.numpy())
 
     def total(self, integers: Ints, *, refused: P2PFLError | None = None) -> Ints:
         """Return the sum over all processes of integers ``[K]``; raise the error of the first that refuses."""

@@ -13,7 +13,7 @@ from p2pfl.data.data_description import Description
 from p2pfl.data.parties import Parties, Party
 from p2pfl.plugins.vertical.label_protection import RandomisedResponse, changed_labels
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
-from p2pfl.plugins.vertical.vertical_models import VerticalGLM
+from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
 from p2pfl.privacy.keys import SeededSource
 from vertical_experiments import changed
 from vertical_roles import PAIR, joined_table, play, split, two_tables

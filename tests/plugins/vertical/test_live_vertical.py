@@ -9,7 +9,7 @@ from p2pfl import live
 from p2pfl.experiment import read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.vertical import encrypted_products, vertical_descent
-from p2pfl.plugins.vertical.vertical_models import VerticalGLM
+from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from restarts import RestartablePeers
