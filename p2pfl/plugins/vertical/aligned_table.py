@@ -195,6 +195,7 @@ def joined_table(
         len(table.trained),
         lambda peer: columns(table, peer).train,
         lambda _: table.targets().astype(np.float64),
+        least=table.parties.least,
     )
 
 
@@ -211,6 +212,7 @@ def hidden_table(table: AlignedTable, roles: PartyRoles, columns: OwnColumns) ->
         table.rows,
         both,
         lambda _: np.concatenate([table.targets(), table.targets(test=True)]).astype(np.float64),
+        least=table.parties.least,
         presence=lambda peer: table.present(peer)[order].astype(np.float64),
     )
 

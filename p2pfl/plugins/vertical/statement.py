@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from p2pfl.data.parties import CommonRows
 from p2pfl.experiment.partitionings import Disclosure
 from p2pfl.plugins.vertical.feature_maps import MapOptions
-from p2pfl.plugins.vertical.party_roles import LEAST_ROWS, MAX_PREDICTORS
-from p2pfl.plugins.vertical.weighted_products import ROWS_PER_WEIGHT
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
+from p2pfl.plugins.vertical.weighted_products import MIN_PEOPLE
 from p2pfl.privacy.paillier import MODULUS_BITS
 from p2pfl.results.formats import size
 
@@ -190,7 +190,7 @@ class VerticalRun:
             )
             lies[f"{self.solver}, if it sends crafted coefficients"] = (
                 f"chooses whose rows count most in sums: {self.label} sends none in which one person has more than "
-                f"1/{LEAST_ROWS // ROWS_PER_WEIGHT} of all weights, but two such sums may differ in one person"
+                f"1/{MIN_PEOPLE} of all weights, but two such sums may differ in one person"
             )
             if self.noisy:
                 lies["a peer that asks for less noise, or alters published numbers"] = (
