@@ -36,8 +36,10 @@ from p2pfl.plugins.vertical.matching import ABSENT
 from p2pfl.plugins.vertical.private_messages import collect, state
 from p2pfl.plugins.vertical.short_session import SessionLearner
 from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
-from p2pfl.plugins.vertical.vertical_models import FRACTION, MAX_PREDICTOR, VerticalGLM, VerticalLasso
+from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
+from p2pfl.plugins.vertical.vertical_lasso import VerticalLasso
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, PartyFile, predict_rows
+from p2pfl.plugins.vertical.vertical_regression import FRACTION, MAX_PREDICTOR
 
 LINEAR = (VerticalGLM.name, VerticalLasso.name, VerticalDescent.name)
 """Models whose predictions are sums of linear predictors."""
