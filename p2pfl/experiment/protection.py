@@ -87,6 +87,8 @@ class Protection:
     @property
     def scale(self) -> float:
         """Largest standard deviation of the masks in a parameter of a released model."""
+        if not self.settings.mask:
+            return 0.0
         degree = max(len(self.graph.neighbours(peer)) for peer in self.graph.peers)
         return self.settings.mask * math.sqrt(degree)
 
