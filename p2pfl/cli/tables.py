@@ -138,7 +138,8 @@ def _usable(folder: Path) -> Iterator[str]:
         if len(models) > 1:
             yield "each file in peers/ has the part of its peer; p2pfl predict takes the run if all are there"
         elif traits.predicts:
-            yield f"p2pfl predict {folder} TABLE --live predicts with the other peers, which run the same"
+            table = "TABLE" if peers else "-"  # a helper has none
+            yield f"p2pfl predict {folder} {table} --live predicts with the other peers, which run the same"
     elif traits.predicts:
         yield "model.json there says how raw values become inputs of the models in peers/"
     if traits.command and peers:
