@@ -1,12 +1,9 @@
-"""What follows from the settings of a run, computed again: models from their totals, charges, the privacy statement."""
+"""Models of exact totals, computed again from the totals that the evidence of a run has."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -22,12 +19,6 @@ from p2pfl.learning.additive import Asking, Question, Step, answer_questions
 from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.evidence import KEPT_TOTAL, RoundPlayed, row_digest, tensors_digest
-from p2pfl.results.spending.promises import promise
-
-TOLERANCE = 1e-6
-"""Relative difference of two charges that come from other versions of the same mathematics."""
-
-NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
 
 
 def plan_without_data(experiment: Experiment) -> Plan:
@@ -57,8 +48,8 @@ class _UnkeptError(InputError):
     """Error for a total of which nobody has the integers, because there are too many."""
 
 
-def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], list[str], str]:
-    """Return what does not follow from the settings, what was computed again, and why not all of it.
+def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], list[str], list[str]]:
+    """Return rounds whose model does not follow from the model before and the totals, what was computed, and what not.
 
     Parameters
     ----------
@@ -67,16 +58,6 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Diff
     chains
         Evidence of each peer.
     """
-    differences = [*_promises(resolved, chains)]
-    computed = ["the privacy statement", *(["charges, computed again"] if resolved.claims else [])]
-    if resolved.experiment.learning.algorithm != "exact":
-        return differences, computed, "training is private, so that no model of gossip is computed again"
-    others, reason = _models(resolved, chains)
-    return [*differences, *others], [*computed, *([] if reason else ["models, computed again from totals"])], reason
-
-
-def _models(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], str]:
-    """Return rounds whose model does not follow from the model before and the totals, and why not all were computed."""
     learner = additive(resolved.learner)
     assert learner is not None  # noqa: S101 (asked by the caller)
     differences, totals = list[Difference](), _known_totals(chains)
@@ -86,7 +67,7 @@ def _models(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Differ
             try:
                 step = _answered(learner.asking(row, round=round), played, totals)
             except _UnkeptError:
-                return differences, "models were not computed again, because nobody has the integers of large totals"
+                return differences, [], ["models, because nobody has the integers of large totals"]
             except (P2PFLError, ValueError, ArithmeticError, IndexError) as error:
                 sentence = f"its totals are not those that the model asks for ({error})"
                 differences.append(Difference(own.peer, round, sentence))
@@ -98,45 +79,7 @@ def _models(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Differ
         else:
             if own.ended is not None and tensors_digest(resolved.saved(row, peer=own.peer)) != own.ended.model:
                 differences.append(Difference(own.peer, -1, "the model with which it ended is not that of its rounds"))
-    return differences, ""
-
-
-def _promises(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
-    """Yield peers that promised or charged something else than the settings give.
-
-    Each release of a round, and each contribution to its totals, costs what the accountant says; earlier runs on the
-    same data can only add to it.
-    """
-    protection = resolved.protection
-    statement = promise(resolved.experiment, protection, spent=None)["statement"]
-    digest = hashlib.sha256(statement.encode()).hexdigest()
-    cost = repr(protection.cost) if resolved.claims else None
-    for own in chains:
-        if any(began.statement != digest for began in own.beginnings):
-            yield Difference(own.peer, -1, "its privacy statement is not that of the settings")
-        for charge in sorted({str(began.charge) for began in own.beginnings if not _equal(began.charge, cost)}):
-            yield Difference(own.peer, -1, f"a round costs {charge} by its evidence, and {cost} by the settings")
-        if cost is None:
-            continue
-        sent, released = {round for round, _ in own.sent}, 0
-        for round, played in sorted(own.played.items()):
-            released += round in sent or any(own.peer in total.participants for total in played.totals)
-            least = protection.total({protection.cost: released}) if released else 0.0
-            if (played.spent or 0.0) < least * (1 - TOLERANCE):
-                paid = f"{played.spent or 0.0:.3g}"
-                yield Difference(
-                    own.peer, round, f"it has spent epsilon {paid}, and its {released} rounds cost {least:.3g}"
-                )
-                break
-
-
-def _equal(charge: str | None, cost: str | None) -> bool:
-    """Return whether two costs in words are the same, but for the last digits of their numbers."""
-    first, second = charge or "", cost or ""
-    pairs = zip(NUMBER.findall(first), NUMBER.findall(second), strict=False)
-    return NUMBER.sub("", first) == NUMBER.sub("", second) and all(
-        math.isclose(float(each), float(other), rel_tol=TOLERANCE) for each, other in pairs
-    )
+    return differences, ["models, computed again from totals"], []
 
 
 def _known_totals(chains: Sequence[PeerEvidence]) -> dict[str, Ints]:

@@ -199,9 +199,9 @@ class Verification:
     open: tuple[str, ...]
 
 
-Recompute = Callable[[Sequence[PeerEvidence]], tuple[list[Difference], list[str], str]]
-"""Function that computes again what follows from the settings and public totals; it returns differences, what it has
-computed, and why not all."""
+Recompute = Callable[[Sequence[PeerEvidence]], tuple[list[Difference], list[str], list[str]]]
+"""Function that computes again what follows from settings and public numbers; it returns differences, what it computed,
+and what it could not."""
 
 
 def find_chains(bundles: Sequence[Path]) -> list[PeerEvidence]:
@@ -247,7 +247,7 @@ def verify(
     roster
         Public keys of all peers; without it, a key is only held to be the same throughout a chain.
     recompute
-        Computes again what follows from the settings and from totals; ``None`` without the settings.
+        Computes again what follows from the settings; ``None`` without them.
     """
     findings = [finding for own in chains for finding in _chain(own, roster)]
     findings += _agreement(chains)
@@ -266,14 +266,12 @@ def verify(
         "model files": any(own.opens_model for own in chains),
     }
     checked = ["chains and signatures", *(name for name, there in noted.items() if there)]
-    unchecked = []
+    unchecked = list[str]()
     if not noted["what peers sent and received"] and not noted["totals"]:
         unchecked.append("the evidence has neither rows nor totals, as with secure sums and peers that do not wait")
     if recompute is not None:
-        differences, computed, reason = recompute(chains)
-        findings += differences
-        checked += computed
-        unchecked += [reason] if reason else []
+        differences, computed, uncomputed = recompute(chains)
+        findings, checked, unchecked = findings + differences, checked + computed, unchecked + uncomputed
     if roster is None:
         unchecked.append("no roster was given, so that nobody knows whose keys these are")
     named = {peer for own in chains for played in own.played.values() for peer in _named(played)}

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import DataError, LearningError, ModelError
+from p2pfl.core.errors import DataError, LearningError, ModelError, PrivacyError
 from p2pfl.data.parties import Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.tensor_model import Shapes
@@ -29,9 +29,9 @@ from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete, j
 from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.kernel_block import NAME, KernelBlock, squared_distances
 from p2pfl.plugins.vertical.kernel_solution import KernelSolution, solve_logistic, solve_ridge
-from p2pfl.plugins.vertical.party_roles import PartyRoles, check_rows
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles, check_rows
 from p2pfl.plugins.vertical.private_messages import collect, state
-from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun
+from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun, listed
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.plugins.vertical.vertical_regression import SCORE_TENSORS, check_targets
 from p2pfl.plugins.vertical.whole import score, score_names
@@ -86,7 +86,7 @@ class VerticalKernel:
     name: ClassVar[str] = "kernel"
     figures: ClassVar[tuple[str, ...]] = ("samples", "held_out")
     statement: ClassVar[type[VerticalRun]] = KernelRun
-    predictors: ClassVar[int] = 0
+    predictors: ClassVar[int] = MAX_PREDICTORS
     noisy: ClassVar[bool] = False
     received: ClassVar[str] = "nothing of the model"
     published: ClassVar[str] = "nothing of the model"
@@ -135,6 +135,12 @@ class VerticalKernel:
                 "kernel takes; take glm with model.options.maps"
             )
         widths = yield from state(lambda peer: table.standardised(peer).train.shape[1], peers=roles.parties)
+        for peer, width in zip(roles.parties, widths.tolist(), strict=True):
+            if not 0 <= width <= train:
+                raise PrivacyError(
+                    f"{peer} states {width} columns, which a table of {train:,} rows cannot have here; it does not "
+                    "follow the protocol, so end the run"
+                )
         gamma = self._gamma(int(widths.sum()))
         one, other = np.triu_indices(train, 1)
 
@@ -154,6 +160,11 @@ class VerticalKernel:
         @cache
         def solved() -> Mapping[str, Floats]:
             received, own = message.read(roles.label) / FRACTION, table.standardised(roles.label)
+            if received.size and not 0 <= received.min() <= received.max() <= len(roles.features) * MAX_DISTANCE:
+                raise PrivacyError(
+                    f"the sums of distances of {listed(roles.features)} are none that columns have, so a party does "
+                    "not follow the protocol; end the run"
+                )
             among = squared_distances(own.train, own.train)
             foreign = np.zeros((train, train))
             foreign[one, other] = foreign[other, one] = received[: len(one)]

@@ -186,7 +186,11 @@ class VerticalRegression(ABC):
         counts: tuple[int, ...] = (len(table.trained), len(table.held_out))
         if table.parties.rows == "hidden":
             hidden = yield from fit_hidden(
-                hidden_table(table, roles, self.columns), source, test=counts[1], ridge=self.ridge
+                hidden_table(table, roles, self.columns),
+                source,
+                test=counts[1],
+                ridge=self.ridge,
+                common=table.common,
             )
             fitted, counts = hidden.linear, (*hidden.counts, 0)
         else:
