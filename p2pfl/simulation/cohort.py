@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse
 import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, Averaging, State, average_of
+from p2pfl.core.codecs import Zstd
 from p2pfl.core.encodings import Ints
-from p2pfl.core.neighbourhood import Neighbourhood
-from p2pfl.core.rows import Rows, alike, repeated, to_device
+from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
+from p2pfl.core.rows import alike, repeated, to_device
 from p2pfl.experiment import Plan
 from p2pfl.learning import Report
-from p2pfl.simulation.mixing import Mixer, uniform
 from p2pfl.simulation.sharding import Shard
-from p2pfl.simulation.sharding.shard import Near, Values
-from p2pfl.simulation.stacked import Faults
+from p2pfl.simulation.sharding.shard import Values
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
+from p2pfl.topology import Weights
 
 
 class Cohort(Shard):
@@ -78,30 +79,52 @@ class Cohort(Shard):
             return values[:1].expand(len(self.shard.peers), *values.shape[1:])
         return values[to_device(self._rows_of, values.device)]
 
-    def mixed_masses(self, matrix: scipy.sparse.csr_array, masses: torch.Tensor) -> torch.Tensor:
-        """Return the average sample weight of all peers, once in memory, ``[R, 1]``."""
-        average = scipy.sparse.csr_array(self._weights(matrix)[None]) @ masses.numpy()  # [1, 1]
-        return self.shard.sums(torch.from_numpy(average)).expand(len(masses), -1)
-
-    def near(self, matrix: scipy.sparse.csr_array, rows: torch.Tensor) -> Near:
-        """Return what the cohort receives in a gossip step, in which the stand-in has the weight of all others."""
-        weights = np.broadcast_to(self._weights(matrix), (len(rows), len(rows)))  # [R, R]
-        return Near(scipy.sparse.csr_array(weights), rows, self.peers)
-
-    def mixed(self, mixer: Mixer, matrix: scipy.sparse.csr_array, rows: Rows) -> Rows:
-        """Return the average of all peers, once in memory, ``[R, P]``."""
-        del mixer
-        weights = torch.from_numpy(self._weights(matrix)).to(rows.dtype)  # [R]
-        average = self.shard.sums(to_device(weights, rows.device) @ rows)  # [P]
-        return average.expand(len(rows), -1)
-
-    def _weights(self, matrix: scipy.sparse.csr_array) -> np.ndarray:
-        """Return the weight of each row in the average, ``[R]``."""
-        weights = matrix.data[: len(self.everyone)]  # of a uniform matrix
-        own: np.ndarray = self.shard.own(weights)[self.places]
+    def average(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the average over all peers, once in memory, ``[R, ...]``; the stand-in weighs as all others do."""
+        weights = torch.full((1, len(rows)), 1 / len(self.everyone), dtype=rows.dtype)  # [1, R]
         if self.others:
-            own[-1] *= self.others
-        return own
+            weights[:, -1] *= self.others
+        return self.shard.sums(to_device(weights, rows.device) @ rows).expand(len(rows), -1)
+
+
+class CohortNeighbourhood(StackedNeighbourhood):
+    """One round of a cohort, whose gossip step gives all peers the average.
+
+    Parameters
+    ----------
+    cohort
+        Peers that are computed.
+    weights, round, seed, zstd
+        Arguments of :class:`p2pfl.simulation.stacked.StackedNeighbourhood`.
+    """
+
+    def __init__(
+        self, cohort: Cohort, weights: Sequence[Weights], *, round: int, seed: int, zstd: Zstd | None = None
+    ) -> None:
+        super().__init__(weights, round=round, seed=seed, zstd=zstd, shard=cohort)
+        self.cohort = cohort
+
+    async def mix(self, released: Released) -> Released:
+        """Replace every row by the average over all peers."""
+        self._count(released)
+        masses = released.masses
+        after = Released(self.cohort.average(released.values), None if masses is None else self.cohort.average(masses))
+        self.record_step(released, after)
+        return after
+
+    async def receive(self, released: Released) -> ReceivedModels:
+        """Return the rows of the cohort, which each of its peers receives."""
+        self._count(released)
+        rows, count = released.values, len(released.rows)
+        listener, sender = torch.cartesian_prod(torch.arange(count), torch.arange(count)).unbind(1)  # [R^2]
+        weights = torch.full((count**2,), 1 / count, dtype=torch.float64)
+        return ReceivedModels(rows, listener, sender, weights, self.peers)
+
+    def _count(self, released: Released) -> None:
+        """Count a gossip step, its bytes, and the models that peers receive in it."""
+        self.step += 1
+        self.count_bytes(sizes(released, zstd=self.zstd))
+        self.received += len(self.everyone) - 1
 
 
 class Everyone:
@@ -217,7 +240,7 @@ def cohorts_of(plan: Plan, state: State, *, faults: Faults, shard: Shard) -> Coh
     average, traits = average_of(plan.algorithm), plan.asked.algorithm
     if average is None or not traits.idle_alike or (average.fraction == 1 and not average.dropped):
         return Everyone(shard)
-    exact = plan.gossip.steps == 1 and all(uniform(each.matrix) for each in plan.weights)
+    exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
     contested = any(part is not None for part in (plan.codec, plan.rule, plan.attack, plan.stop, plan.source))
     plain = not contested and not plan.protection.mode.traits.hides
     sized = shard.workers == 1 or not average.weighted or average.mean_samples is not None

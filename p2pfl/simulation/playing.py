@@ -21,7 +21,7 @@ from p2pfl.learning import home
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
-from p2pfl.simulation.cohort import cohorts_of
+from p2pfl.simulation.cohort import Cohort, CohortNeighbourhood, cohorts_of
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.round_records import move_state
@@ -201,6 +201,8 @@ def _neighbourhoods(resolved: Plan, *, faults: Faults) -> Callable[[int, Shard],
     totals, mixer = total_arguments(resolved), Mixer(weights)
 
     def neighbourhood(round: int, shard: Shard) -> StackedNeighbourhood:
+        if isinstance(shard, Cohort):
+            return CohortNeighbourhood(shard, weights, round=round, seed=seed, zstd=zstd)
         if flight is not None:
             return AsynchronousStackedNeighbourhood(
                 weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd

@@ -281,7 +281,8 @@ class StackedNeighbourhood:
         """Return the sample weights after a gossip step, ``[R, 1]``; ``None`` if there are none."""
         if masses is None:
             return None
-        return self.shard.mixed_masses(matrix, masses)
+        near = self.shard.near(matrix, masses)
+        return torch.from_numpy(near.matrix @ near.rows.numpy())
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Return the received rows, as edges."""

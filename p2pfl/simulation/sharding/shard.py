@@ -81,11 +81,6 @@ class Shard:
         """Return the rows of the local peers after a gossip step, ``[R, P]``."""
         return mixer(matrix, rows)
 
-    def mixed_masses(self, matrix: scipy.sparse.csr_array, masses: torch.Tensor) -> torch.Tensor:
-        """Return the sample weights of the local peers after a gossip step, ``[R, 1]``."""
-        near = self.near(matrix, masses)
-        return torch.from_numpy(near.matrix @ near.rows.numpy())
-
     def total(self, integers: Ints, *, refused: P2PFLError | None = None) -> Ints:
         """Return the sum over all processes of integers ``[K]``; raise the error of the first that refuses."""
         if refused is not None:
