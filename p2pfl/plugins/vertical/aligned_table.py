@@ -69,6 +69,8 @@ class AlignedTable:
         Seed of the draw, and share of the rows that are held out.
     source
         Source of the secret bytes of maps.
+    common
+        Number of rows that all parties have; ``None`` if nobody has stated it.
     """
 
     parties: Parties
@@ -77,6 +79,7 @@ class AlignedTable:
     seed: int
     share: float
     source: Source = field(default_factory=SecretSource)
+    common: int | None = None
     _columns: Callable[[str, MapOptions | None], StandardisedColumns] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -192,6 +195,7 @@ def joined_table(
         len(table.trained),
         lambda peer: columns(table, peer).train,
         lambda _: table.targets().astype(np.float64),
+        least=table.parties.least,
     )
 
 
@@ -208,6 +212,7 @@ def hidden_table(table: AlignedTable, roles: PartyRoles, columns: OwnColumns) ->
         table.rows,
         both,
         lambda _: np.concatenate([table.targets(), table.targets(test=True)]).astype(np.float64),
+        least=table.parties.least,
         presence=lambda peer: table.present(peer)[order].astype(np.float64),
     )
 

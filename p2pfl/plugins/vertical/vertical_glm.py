@@ -14,7 +14,7 @@ from p2pfl.core.errors import ModelError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.gram import JoinedTable
-from p2pfl.plugins.vertical.label_protection import RandomisedResponse, secret_of_labels
+from p2pfl.plugins.vertical.label_protection import RandomisedResponse, changed_labels
 from p2pfl.plugins.vertical.linear import fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.party_roles import PartyRoles
@@ -66,8 +66,7 @@ class VerticalGLM(VerticalRegression):
 
         @cache
         def target(label: str) -> Floats:
-            party = table.parties.party(label)
-            changed = response.labels(party.targets, secret_of_labels(party, source, peer=label))
+            changed = changed_labels(table.parties, response, source)
             return response.targets(changed[table.positions(label)][table.trained])[:, 1]
 
         return replace(joined, target=target)

@@ -63,6 +63,23 @@ class RegressionResult(FitResult, Protocol):
         ...
 
 
+def check_targets(peer: str, party: Party, family: str) -> None:
+    """Refuse targets that a family does not allow; called at the label holder, before anything leaves.
+
+    Raises
+    ------
+    DataError
+        A target is none of the family.
+    """
+    target = party.targets
+    if family == "binomial" and np.issubdtype(target.dtype, np.integer) and int(target.max(initial=0)) > 1:
+        raise DataError(f'{peer} has {int(target.max()) + 1} classes, but family = "binomial" takes two; merge them')
+    if family != "binomial" and party.description.classes is not None:
+        raise DataError(f'{peer} has classes, which family = "{family}" does not take; set it to "binomial"')
+    if wrong := FAMILIES[family]().valid(target):
+        raise DataError(f"{peer} has {wrong} among its targets, which {family} does not allow; choose another family")
+
+
 def _sum_predictors(
     table: AlignedTable, roles: PartyRoles, fit: VerticalFit, columns: OwnColumns
 ) -> Questions[Callable[[], Floats]]:
@@ -161,17 +178,7 @@ class VerticalRegression(ABC):
             own = party.features.shape[1] - (len(IN_TABLE.levels or ()) if party.may_lack else 0)
             roles.check_columns(peer, own, alone_column=self.alone_column)
             return
-        target = party.targets
-        if self.family == "binomial" and np.issubdtype(target.dtype, np.integer) and int(target.max(initial=0)) > 1:
-            raise DataError(
-                f'{peer} has {int(target.max()) + 1} classes, but family = "binomial" takes two; merge them'
-            )
-        if self.family != "binomial" and party.description.classes is not None:
-            raise DataError(f'{peer} has classes, which family = "{self.family}" does not take; set it to "binomial"')
-        if wrong := FAMILIES[self.family]().valid(target):
-            raise DataError(
-                f"{peer} has {wrong} among its targets, which {self.family} does not allow; choose another family"
-            )
+        check_targets(peer, party, self.family)
 
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
@@ -179,7 +186,11 @@ class VerticalRegression(ABC):
         counts: tuple[int, ...] = (len(table.trained), len(table.held_out))
         if table.parties.rows == "hidden":
             hidden = yield from fit_hidden(
-                hidden_table(table, roles, self.columns), source, test=counts[1], ridge=self.ridge
+                hidden_table(table, roles, self.columns),
+                source,
+                test=counts[1],
+                ridge=self.ridge,
+                common=table.common,
             )
             fitted, counts = hidden.linear, (*hidden.counts, 0)
         else:
