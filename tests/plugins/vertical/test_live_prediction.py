@@ -17,7 +17,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.vertical import prediction_command
 from p2pfl.plugins.vertical.block import FACTS
 from p2pfl.plugins.vertical.keys import read_keys
-from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction, run_keys
+from p2pfl.plugins.vertical.live_prediction import AnswerLog, PredictionLearner, plan_prediction, run_keys
 from p2pfl.plugins.vertical.vertical_prediction import block_files, predict_rows, predict_together, read_party_file
 from p2pfl.privacy.keys import FIRST, SeededSource
 from swarms import timeless
@@ -148,6 +148,12 @@ def test_a_feature_holder_records_which_of_its_rows_were_asked_for_and_answers_n
     log = AnswerLog(path, 30)
     assert log.left(NOW + timedelta(hours=23)) == 10
     assert log.left(NOW + timedelta(hours=25)) == 30
+
+
+def test_a_label_holder_asks_for_no_more_rows_than_it_has_stated(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(PredictionLearner, "_request", lambda self, peer: np.array([5, self.files[peer].width]))
+    with pytest.raises(DataError, match="bob comes with 20 rows, but 5 are agreed"):
+        in_process(run, tmp_path)
 
 
 @pytest.mark.parametrize(

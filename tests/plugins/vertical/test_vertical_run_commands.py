@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
 
 from p2pfl import simulate
 from p2pfl.cli import main
+from p2pfl.results.models import Predictor
 from vertical_experiments import LINEAR, changed
 
 pytestmark = pytest.mark.slow
@@ -82,6 +84,42 @@ def test_scores_are_those_of_the_label_holder(capsys, run, tmp_path):
 def test_the_end_of_a_run_says_whose_coefficients_a_file_has(capsys, run):
     main(["report", str(run.folder)])
     assert "ada.safetensors prints the coefficients of ada" in capsys.readouterr().out.replace("\n", " ")
+
+
+SPLIT = changed(
+    topology={"peers": ["ada", "bob", "cleo"]},
+    data={"name": "breast_cancer"},
+    model={"name": "split_network", "options": {"labels": "shown", "width": 3}},
+)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return simulate(SPLIT, folder=tmp_path_factory.mktemp("networks") / "run", baselines=False)
+
+
+@pytest.mark.parametrize(("peer", "outputs"), [("ada", 3), ("bob", 2)])
+def test_an_exported_part_of_a_network_takes_any_rows_and_returns_embeddings_or_classes(
+    capsys, network, tmp_path, peer, outputs
+):
+    part = network.folder / "peers" / f"{peer}.safetensors"
+    printed(capsys, "export", part, "--to", "torch", "--out", tmp_path / "part.pt2")
+    rows = torch.randn(5, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    wanted = Predictor.load(part).module(rows).detach()
+    assert wanted.shape == (5, outputs)
+    assert torch.equal(torch.export.load(tmp_path / "part.pt2").module()(rows), wanted)
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    printed(capsys, "export", part, "--to", "onnx", "--out", tmp_path / "part.onnx")
+    [returned] = runtime.InferenceSession(tmp_path / "part.onnx").run(None, {"columns": rows.numpy()})
+    assert returned == pytest.approx(wanted.numpy(), abs=1e-12)
+
+
+def test_watch_shows_the_score_of_the_label_holder_of_a_network_and_no_other(capsys, network):
+    assert main(["watch", str(network.folder), "--once"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(",")[0] for line in lines[1:]] == ["ada: finished", "bob: finished", "cleo: finished"]
+    assert ["auc" in line for line in lines[1:]] == [False, True, False]
 
 
 def test_the_card_of_a_run_names_no_column(capsys, run):
