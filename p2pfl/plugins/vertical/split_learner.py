@@ -25,7 +25,7 @@ from p2pfl.plugins.vertical.label_protection import changed_labels
 from p2pfl.plugins.vertical.matching import ABSENT
 from p2pfl.plugins.vertical.party_network import PartyTraining, SplitSteps
 from p2pfl.plugins.vertical.party_roles import MAX_FITS, MAX_PREDICTORS
-from p2pfl.plugins.vertical.split_network import TARGET, SplitNetwork
+from p2pfl.plugins.vertical.split_network import FIGURES, TARGET, SplitNetwork
 from p2pfl.plugins.vertical.split_training import SplitData, SplitRound
 from p2pfl.plugins.vertical.vertical_learner import ColumnLearner
 
@@ -123,6 +123,10 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
             return self._packed(figures, self._layouts[peer], tensors)
 
         return Step(self._packed(figures, Layout((), ()), {}), loss, own=own)
+
+    def kept(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return the tensors of a peer's model, for the file that it keeps."""
+        return super().kept(row, peer=peer) | {FIGURES: row[: len(self.model.figures)].clone()}
 
     def baselines(self, models: Mapping[str, torch.Tensor]) -> OwnBaselines:
         """Return the scores of one network of the label holder's columns, and of one of all columns in one place.

@@ -37,6 +37,9 @@ SCORES: Mapping[str, tuple[str, ...]] = {
 }
 """Names of the scores of a task."""
 
+FIGURES = "figures"
+"""Tensor of numbers that every peer has, in the file of each."""
+
 KINDS = ("linear", "mlp")
 """Modules that p2pfl builds."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from p2pfl.plugins.vertical.split_block import SplitBlock
 from p2pfl.plugins.vertical.tree_block import TreeBlock
 from p2pfl.results import Run
 from p2pfl.results.models.predictor import Predictions, Predictor, cells_of
+from p2pfl.results.saved_models import KEY
 
 ALONE = "alone"
 """Mark of a prediction from the label holder's columns alone."""
@@ -82,6 +84,11 @@ class PartyFile:
         ``[n, S]``; of a network, its part of the embedding, ``[n, k]``.
         """
         return self.block.predictor_of(self.tensors, self.features)
+
+    @property
+    def width(self) -> int:
+        """Number of numbers that a party adds to the prediction of a row."""
+        return math.prod(np.shape(self.block.absent_predictor(self.tensors)))
 
     def predictor_at(self, rows: Ints) -> Floats:
         """Return what the party adds to predictions of some rows, of which -1 stands for a person whom it lacks."""
@@ -169,7 +176,7 @@ def _is_block(path: Path) -> bool:
     import safetensors  # noqa: PLC0415 (as readers of models do)
 
     with safetensors.safe_open(path, "pt") as file:
-        described = (file.metadata() or {}).get("p2pfl", "")
+        described = (file.metadata() or {}).get(KEY, "")
     return any(f'"name": "{kind.name}"' in described for kind in (Block, KernelBlock, SplitBlock, TreeBlock))
 
 
