@@ -70,8 +70,8 @@ class VerticalBoosting:
         "which cuts of its columns split a node, when first used, and which of its bins have few rows of a node"
     )
     published: ClassVar[str] = (
-        "the number of trees, of bins of each party, of nodes of each level, and of new splits of each party, and which "
-        "are kept"
+        "the number of trees, of bins of each party, of nodes of each level, and of new splits of each party, and "
+        "which are kept"
     )
 
     loss: Literal["log_loss", "squared_error", "poisson", "gamma"]
