@@ -31,7 +31,7 @@ from p2pfl.plugins.vertical.tree_columns import SPLIT_FIELDS, Bools, TreeColumns
 from p2pfl.plugins.vertical.tree_statement import BoostingRun
 from p2pfl.plugins.vertical.vertical_boosting import fit_trees
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
-from p2pfl.plugins.vertical.whole import score, score_names
+from p2pfl.plugins.vertical.whole import score, score_classes, score_names
 from p2pfl.privacy.keys import Source
 
 FAMILIES = {"log_loss": "binomial", "squared_error": "gaussian", "poisson": "poisson", "gamma": "gamma"}
@@ -51,8 +51,10 @@ class VerticalBoosting:
     Parameters
     ----------
     loss
-        ``log_loss`` for two classes, ``squared_error``, ``poisson`` or ``gamma``; parties without labels cannot see
-        which one fits.
+        ``log_loss`` for classes, ``squared_error``, ``poisson`` or ``gamma``; parties without labels cannot see which
+        one fits.
+    classes
+        Number of classes of ``log_loss``. A round grows one tree, or one for each of more than two classes.
     rounds, seed, parties
         Number of trees, seed of the draws of rows and features, and names of all parties in order.
     """
@@ -73,6 +75,7 @@ class VerticalBoosting:
     rounds: int
     seed: int = 0
     parties: tuple[str, ...] = ()
+    classes: int = 2
     learning_rate: float = 0.1
     max_leaf_nodes: int | None = 31
     max_depth: int | None = None
@@ -89,22 +92,31 @@ class VerticalBoosting:
     least: int = DEFAULT_LEAST
 
     def __post_init__(self) -> None:
+        if self.classes < 2 or (self.loss != "log_loss" and self.classes != 2):
+            raise ModelError(
+                f'model.options.classes is {self.classes}; set it to at least 2 with loss = "log_loss", or leave it out'
+            )
         self._model()  # checks the options that name no columns
 
     @property
-    def classes(self) -> int | None:
+    def outcomes(self) -> int | None:
         """Number of classes; ``None`` for numbers."""
-        return 2 if self.loss == "log_loss" else None
+        return self.classes if self.loss == "log_loss" else None
+
+    @property
+    def _family(self) -> str:
+        return FAMILIES[self.loss]
 
     @property
     def scores(self) -> tuple[str, ...]:
         """Names of the scores."""
-        return score_names(FAMILIES[self.loss])
+        return score_names(self._family)
 
     def _model(self, **changes: Any) -> TreeBlock:
         """Return a model with the options that name no columns, and others."""
         options = {name: value for name, value in asdict(self).items() if name not in {*OWN_OPTIONS, "edges"}}
-        return TreeBlock(**{"features": 1, "classes": self.classes, "label": True} | options | changes)
+        options |= {"classes": self.outcomes, "trees": self.classes if self.classes > 2 else 1}
+        return TreeBlock(**{"features": 1, "label": True} | options | changes)
 
     def block(self, party: Party, *, label: bool) -> TreeBlock:
         """Return the part of a party, as its file has it.
@@ -142,10 +154,12 @@ class VerticalBoosting:
         if not label:
             return
         classes = party.description.classes
-        if self.loss == "log_loss" and (classes is None or len(classes) != 2):
-            kind = "numbers" if classes is None else f"{len(classes)} classes"
+        if self.loss == "log_loss" and classes is None:
+            raise DataError(f'{peer} has numbers, but loss = "log_loss" takes classes; choose another loss')
+        if self.loss == "log_loss" and len(classes or ()) != self.classes:
             raise DataError(
-                f'{peer} has {kind}, but loss = "log_loss" takes two classes; merge some, or choose another loss'
+                f"{peer} has {len(classes or ())} classes, but model.options.classes is {self.classes}, on which all "
+                "parties agree; correct it, or merge classes"
             )
         if self.loss != "log_loss" and classes is not None:
             raise DataError(f'{peer} has classes, which loss = "{self.loss}" does not take; set it to "log_loss"')
@@ -256,7 +270,8 @@ class VerticalBoosting:
         return scores
 
     def _scored(self, margins: Floats, targets: npt.NDArray[Any]) -> Floats:
-        scores = score(margins[:, 0], targets, family=FAMILIES[self.loss])
+        several = margins.shape[1] > 1
+        scores = score_classes(margins, targets) if several else score(margins[:, 0], targets, family=self._family)
         return np.array([scores[name] for name in self.scores])
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
@@ -266,8 +281,7 @@ class VerticalBoosting:
     def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
         """Return the description in the file of a party, or, without one, what all may know."""
         if party is None:
-            family = FAMILIES[self.loss]
-            return describe_run(self.name, {"family": family, "loss": self.loss, "rounds": self.rounds})
+            return describe_run(self.name, {"family": self._family, "loss": self.loss, "rounds": self.rounds})
         block, meaning = self.block(party, label=label), party.description
         if party.may_lack:
             meaning = replace(meaning, columns=block.fields)
