@@ -5,13 +5,11 @@ from collections import deque
 import pytest
 
 from ballots import COUNTED, cast
-from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.agreement.attempt_reports import report
 from p2pfl.network.protocol.interface.effects import Concluded, Fail, Missing, Publish, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, Expect, Open, ReportAttempt, Try
 from p2pfl.network.protocol.wire.verdict_messages import (
-    Halves,
     OfVerdicts,
     Prepare,
     Release,
@@ -35,7 +33,7 @@ class Swarm:
 
     def begun(self, name, life):
         """Return a session that has met the others, all of one incarnation."""
-        made = session(name, life=life, keeps=True, names=self.names, decider="commits")
+        made = session(name, life=life, keeps=True, names=self.names, commits=True)
         for other in self.others(name):
             made.handle(announced(other, life=life), now=0.0)
             made.handle(heartbeat(other, life=life), now=0.0)
@@ -267,7 +265,7 @@ def test_a_member_votes_the_same_after_a_restart():
     four.report("ada")
     kept = four.sessions["bob"].commits.records()
     assert [each.record.voted.member for each in kept] == ["bob"]
-    again = met("bob", others=four.others("bob"), keeps=True, names=NAMES, decider="commits")
+    again = met("bob", others=four.others("bob"), keeps=True, names=NAMES, commits=True)
     again.commits.restore(kept)
     assert again.commits.records() == kept
     again.handle(Try(0, 0, NAMES), now=0.0)
@@ -286,9 +284,3 @@ def test_verdicts_of_an_earlier_run_from_the_same_checkpoint_are_not_believed():
     assert not again.answers["bob"]
     again.report("eve", complete=False)
     assert again.outcomes == alike(NAMES, Concluded(committed=False, members=NAMES))
-
-
-def test_keys_of_masks_mean_nothing_where_rounds_are_committed():
-    four = Swarm()
-    with pytest.raises(DecodeError, match="got a Halves"):
-        four.sessions["bob"].commits.receive("ada", Halves(0))
