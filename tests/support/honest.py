@@ -44,9 +44,11 @@ from p2pfl.network.protocol.wire.total_messages import (
 )
 from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
+    Admission,
     Ballot,
     Contradiction,
     Decision,
+    JoinRequest,
     OfVerdicts,
     Promise,
     Proposal,
@@ -99,6 +101,8 @@ VOTED = (
     ),
     decision(vote("ada"), vote("bob")),
     Contradiction(vote("cleo"), resigned(msgspec.structs.replace(vote("cleo"), value=KEY))),
+    JoinRequest(1),
+    Admission(0, 1, ("ada", "bob")),
 )
 """What ada sends to bob while they decide whether a round counts."""
 
