@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Protocol, Unpack
 
@@ -79,6 +79,30 @@ class State:
         known_models = {name: Public(value) for name, value in group("known.").items()}
         return State(rows, Public(tensors["public"]), group("memory.") or None, group("extra."), known=known_models)
 
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> State:
+        """Return the state with a function of each tensor; one that has several names is computed once.
+
+        Examples
+        --------
+        >>> rows = torch.ones(2, 3)
+        >>> state = State(rows, Public(rows)).map(lambda values: values[:1])
+        >>> state.rows.tolist(), state.rows is state.public.rows
+        ([[1.0, 1.0, 1.0]], True)
+        """
+        results: dict[int, torch.Tensor] = {}
+
+        def once(values: torch.Tensor) -> torch.Tensor:
+            return results.setdefault(id(values), values if id(values) in results else function(values))
+
+        return replace(
+            self,
+            rows=once(self.rows),
+            public=derived(once, self.public),
+            memory=None if self.memory is None else {name: once(value) for name, value in self.memory.items()},
+            extra={name: once(value) for name, value in self.extra.items()},
+            known={name: derived(once, value) for name, value in self.known.items()},
+        )
+
     def where(self, present: torch.Tensor, before: State) -> State:
         """Return this state for peers that are ``present``, ``[R]`` bool, and the state ``before`` for the others."""
 
@@ -130,8 +154,8 @@ def always(terms: Rows) -> Correction:
 
 
 def start(learner: Learner, peers: tuple[str, ...]) -> State:
-    """Return the common start of all peers, which is public."""
-    rows = learner.start(peers)
+    """Return the common start of all peers, which is public, once in memory."""
+    rows = learner.start(peers[:1]).expand(len(peers), -1)  # [R, P]
     return State(rows, Public(rows))
 
 

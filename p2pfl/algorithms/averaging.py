@@ -11,6 +11,7 @@ import torch
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner
 from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
 from p2pfl.core.draws import draw
+from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public
 from p2pfl.core.rows import Rows
@@ -85,13 +86,18 @@ class Averaging:
 
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
         """Return which of ``peers`` take part in a round, ``[R]`` bool; each peer can compute this for all."""
-        count = max(1, int(self.fraction * len(self.peers) + 0.5))
-        names = set(self.peers)
-        if count < len(self.peers):
-            chosen = draw(self.seed, "participants", round=round).permutation(len(self.peers))[:count]
-            names = {self.peers[index] for index in chosen}
+        drawn = self.drawn(round)
+        names = {*self.peers} if drawn is None else {self.peers[number] for number in drawn}
         late = partial(straggles, seed=self.seed, round=round, share=self.dropped)
         return torch.tensor([peer in names and not (self.dropped and late(peer)) for peer in peers])
+
+    def drawn(self, round: int) -> Ints | None:
+        """Return the numbers of the peers that are drawn for a round, in any order; ``None`` if they are all."""
+        count = max(1, int(self.fraction * len(self.peers) + 0.5))
+        if count >= len(self.peers):
+            return None
+        drawn: Ints = draw(self.seed, "participants", round=round).permutation(len(self.peers))[:count]
+        return drawn
 
     async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:
         """Return public weights ``[R, 1]``, or ``None`` if all peers have the same weight."""

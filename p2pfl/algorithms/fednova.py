@@ -50,7 +50,9 @@ class FedNova(Local):
     federated optimization, NeurIPS 2020, section 4.
     """
 
-    traits: ClassVar[Traits] = Traits(nonlinear=MIXES_STEPS, plain_sgd_only=True, needs_plain_averages=MIXES_STEPS)
+    traits: ClassVar[Traits] = Traits(
+        nonlinear=MIXES_STEPS, plain_sgd_only=True, needs_plain_averages=MIXES_STEPS, idle_alike=True
+    )
     average: Averaging = Averaging()
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

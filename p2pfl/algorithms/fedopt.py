@@ -100,7 +100,7 @@ class FedAvgM(FedOpt):
     2019, section 4.3.
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True)
+    traits: ClassVar[Traits] = Traits(linear=True, idle_alike=True)
     global_rate: Positive = 1.0
     momentum: Decay = 0.9
 
@@ -135,7 +135,7 @@ class Adaptive(FedOpt):
         Adaptivity, where smaller values adapt more; 0.001 in the paper.
     """
 
-    traits: ClassVar[Traits] = Traits(nonlinear="takes steps that are no linear function of sums")
+    traits: ClassVar[Traits] = Traits(nonlinear="takes steps that are no linear function of sums", idle_alike=True)
     global_rate: Positive = 0.1
     beta1: Decay = 0.9
     tau: Positive = 1e-3

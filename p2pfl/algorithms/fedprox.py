@@ -43,7 +43,9 @@ class FedProx(Local):
     MLSys 2020, Algorithm 2.
     """
 
-    traits: ClassVar[Traits] = Traits(needs_gradients="corrects every gradient", linear=True, convex=True)
+    traits: ClassVar[Traits] = Traits(
+        needs_gradients="corrects every gradient", linear=True, convex=True, idle_alike=True
+    )
     average: Averaging = Averaging()
     mu: Annotated[float, Meta(ge=0)] = 1.0
 

@@ -29,6 +29,10 @@ class HelpOptions(Options):
     name: Annotated[str | None, Argument("what to explain (default: everything)", "GROUP|COMMAND")] = None
 
 
+KEEP_ROWS = Option("keep what leaves under masks or noise, from which p2pfl verify computes the models again")
+"""Option of the commands of live peers, each of which keeps what it sends itself."""
+
+
 class TrainingOptions(OutputOptions, AccountingOptions):
     """Arguments of all commands that train models."""
 
@@ -48,6 +52,7 @@ class RunOptions(SwarmOptions):
     one_table: ClassVar[str] = "start the peer whose table is here with p2pfl peer --name"
 
     broker: Annotated[list[str], Option("not the embedded one, such as mqtt://host:1883; again to fail over", "URL")]
+    keep_rows: Annotated[bool, KEEP_ROWS] = False
 
 
 class SimulateOptions(SwarmOptions, OwnTableOptions):
@@ -69,6 +74,7 @@ class PeerOptions(TrainingOptions, ExperimentOptions):
     name: Annotated[str, Option("which of the experiment's peers this is")]
     broker: Annotated[list[str], Option("instead of transport.broker; again to fail over", "URL")]
     resume: Annotated[bool, Option("go on with the last run of this peer under --runs")] = False
+    keep_rows: Annotated[bool, KEEP_ROWS] = False
 
 
 class RepeatOptions(OutputOptions, AccountingOptions, TrustOptions):

@@ -163,6 +163,43 @@ def warn_unaccounted(resolved: Plan) -> None:
         _warn(beside(resolved.experiment))
 
 
+def check_kept_rows(resolved: Plan, *, wanted: bool) -> None:
+    """Refuse to keep the rows of a run where they would show more than each peer has seen, or show a model in clear.
+
+    Parameters
+    ----------
+    resolved
+        Plan of the run.
+    wanted
+        Whether somebody asks for the rows.
+
+    Raises
+    ------
+    InputError
+        Some rows go to some peers only, nothing hides them, or they are no models.
+    """
+    graph, why = resolved.asked.graph, ""
+    if resolved.asked.algorithm.additive or resolved.protection.sums is not None or resolved.codec is not None:
+        why = "no models leave as they are averaged; leave it out"
+    elif resolved.asynchronous or resolved.rule is not None or resolved.attack is not None:
+        why = "peers do not average all models that leave; leave it out"
+    elif graph is None or not graph.uniform:
+        why = (
+            'each peer sends to its neighbours alone, and rows of all would show more; set topology.kind = "complete", '
+            "or leave it out"
+        )
+    elif not (resolved.masked or resolved.protection.claimed):
+        why = 'models leave in clear; set privacy.mode = "pairwise", or leave it out'
+    if not wanted:
+        return
+    if why:
+        raise InputError(f"--keep-rows does not work here, because {why}")
+    terminal.note(
+        "p2pfl: the folder rows in the run directory gets each row that leaves, as all other peers receive it; give it "
+        "to auditors alone"
+    )
+
+
 def note_tables(resolved: Plan) -> None:
     """Print what the owner of a table should know of it; nothing of this leaves the computer."""
     _note(resolved.federation.notes)

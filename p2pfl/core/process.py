@@ -230,9 +230,9 @@ def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int, 
 
     Examples
     --------
-    >>> found = [0] * 4
-    >>> spread(lambda _number, item: found.__setitem__(item, item**2), range(4), workers=2)
-    >>> found
+    >>> squares = [0] * 4
+    >>> spread(lambda _number, item: squares.__setitem__(item, item**2), range(4), workers=2)
+    >>> squares
     [0, 1, 4, 9]
     """
     if len(items) < 2 or getattr(_spreading, "now", False):

@@ -108,6 +108,20 @@ def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     return values.to(device, non_blocking=True)
 
 
+def repeated(rows: torch.Tensor) -> bool:
+    """Return whether all rows are one in memory, as :meth:`torch.Tensor.expand` makes them.
+
+    Rows that are equal by construction, as at the start and after an exact average, are kept so. Nothing may write into
+    them.
+
+    Examples
+    --------
+    >>> repeated(torch.ones(1, 2).expand(3, 2)), repeated(torch.ones(3, 2))
+    (True, False)
+    """
+    return len(rows) > 1 and rows.stride(0) == 0
+
+
 def norms(rows: Rows) -> torch.Tensor:
     """Return the L2 norm of each row, ``[R, 1]``, summed in double precision.
 
@@ -116,6 +130,8 @@ def norms(rows: Rows) -> torch.Tensor:
     >>> norms(torch.tensor([[3.0, 4.0]]))
     tensor([[5.]], dtype=torch.float64)
     """
+    if repeated(rows):
+        return _norms(rows[:1]).expand(len(rows), 1)
     if rows.dim() != 2 or len(rows) < 2 or rows.device.type != "cpu":
         return _norms(rows)
     lengths = torch.empty(len(rows), 1, dtype=torch.float64)  # [R, 1]
@@ -171,7 +187,8 @@ def for_each_block(
 def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | None = None) -> Rows:
     """Return ``function(*stacks)``, ``[R, P]``, for a function that treats each number by itself.
 
-    On the CPU it is computed in blocks of rows, so that intermediate results take little memory and stay in the cache.
+    On the CPU it is computed in blocks of rows, so that intermediate results take little memory and stay in the cache;
+    of rows that are all :func:`repeated`, once.
 
     Parameters
     ----------
@@ -189,6 +206,8 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | 
             [2., 2., 2.]])
     """
     first = stacks[0]
+    if out is None and all(map(repeated, stacks)):
+        return function(*(stack[:1] for stack in stacks)).expand_as(first)
     if out is None and (len(first) <= _height(first) or first.device.type != "cpu"):
         return function(*stacks)
     result = torch.empty_like(first) if out is None else out  # [R, P]
@@ -198,9 +217,16 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | 
 
 def alike(rows: Rows) -> bool:
     """Return whether all rows are the same; this waits for the device."""
+    if repeated(rows):
+        return True
     if rows.device.type != "cpu":
         return bool((rows == rows[0]).all())
     return all(bool((part == rows[0]).all()) for part in torch.split(rows, _height(rows)))
+
+
+def held_once(rows: Rows) -> Rows:
+    """Return rows that are all the same as one in memory, and others as they are; this waits for the device."""
+    return rows[:1].expand_as(rows) if len(rows) > 1 and alike(rows) else rows
 
 
 def mean(rows: Rows) -> torch.Tensor:
@@ -211,6 +237,8 @@ def mean(rows: Rows) -> torch.Tensor:
     >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
     tensor([2., 4.])
     """
+    if repeated(rows):
+        return rows[0]
     if rows.numel() <= NUMBERS_PER_BLOCK or rows.device.type != "cpu":
         return rows.mean(0)
     means = rows.new_empty(rows.shape[-1])  # [P]
@@ -258,6 +286,9 @@ def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: in
     on the CPU, squares are summed in single precision among :data:`NUMBERS_PER_RUN` numbers, which takes half the time.
     """
     height = max(1, block // max(1, a.shape[-1]))
+    if repeated(a) and repeated(b) and (factor is None or repeated(factor)):
+        one = None if factor is None else factor[:1]
+        return distances(a[:1], b[:1], factor=one, block=block).expand(len(a), 1)
     if a.dim() == 2 and len(a) > height and a.device.type == "cpu":
         lengths = torch.empty(len(a), 1, dtype=torch.float64)  # [R, 1]
 

@@ -40,6 +40,9 @@ class Traits:
         True if tensors that the layout of the model calls local stay with each peer, trained and unreleased.
     needs_local
         True if it makes sense only for a model that has such tensors.
+    idle_alike
+        True if a peer that sits out a round has no weight in averages, takes no part in totals, and changes by what it
+        receives alone. Equal peers that sit out then stay equal, and simulations compute one of them.
     default_steps
         Local steps per round where none are configured; ``None`` for epochs.
     full_batch
@@ -90,6 +93,7 @@ class Traits:
     personal: bool = False
     keeps_local: bool = False
     needs_local: bool = False
+    idle_alike: bool = False
     default_steps: int | None = None
     full_batch: bool = False
     own_optimizer: bool = False
@@ -108,7 +112,7 @@ class Traits:
     no_compression: str = ""
 
 
-AVERAGING = Traits(linear=True, convex=True, private_examples=True)
+AVERAGING = Traits(linear=True, convex=True, private_examples=True, idle_alike=True)
 """The traits of FedAvg, the default algorithm; known here so that reading an experiment does not import torch."""
 
 UNDECLARED = Traits(nonlinear="declares no traits", weighs_neighbours=True)

@@ -12,9 +12,6 @@ from p2pfl.experiment.catalogue import codec_traits, exact_traits, mode_traits, 
 from p2pfl.experiment.partitionings import partitioning
 from p2pfl.experiment.schema import Experiment
 
-ROUNDING = 1e-12
-"""Difference of two equal weights, one of which is what the others leave of 1."""
-
 
 @dataclass(frozen=True)
 class Graph:
@@ -51,18 +48,9 @@ class Graph:
             all(each.symmetric for each in weights),
             all(each.keeps_mean for each in weights),
             all(each.keeps_consensus for each in weights),
-            all(_averages(each) for each in weights),
+            all(each.averages for each in weights),
             len(topology.peers),
         )
-
-
-def _averages(weights: graphs.Weights) -> bool:
-    """Return whether weights give everybody the average of all models."""
-    data, count = weights.matrix.data, len(weights.peers)
-    if len(data) != count**2 or not data.all():
-        return False
-    rows = data.reshape(count, count)
-    return bool((rows.max(axis=1) - rows.min(axis=1) < ROUNDING).all())
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Protection:
         Number of rounds.
     before
         Costs of earlier runs on the same data.
-    found
+    calibrated
         Guarantee of one round that calibration computed, so that :attr:`guarantee` need not.
     sums
         Sums over neighbourhoods, if others receive those and no models.
@@ -77,7 +77,7 @@ class Protection:
     size: int
     rounds: int
     before: Mapping[Cost, int] | None = None
-    found: Guarantee | None = None
+    calibrated: Guarantee | None = None
     sums: Sums | None = None
     totals: str = ""
     given: str = ""
@@ -87,6 +87,8 @@ class Protection:
     @property
     def scale(self) -> float:
         """Largest standard deviation of the masks in a parameter of a released model."""
+        if not self.settings.mask:
+            return 0.0
         degree = max(len(self.graph.neighbours(peer)) for peer in self.graph.peers)
         return self.settings.mask * math.sqrt(degree)
 
@@ -107,7 +109,7 @@ class Protection:
             return self._totalled(self.wanted.colluders)
         if self.sums is not None:
             return self._summed(min(self.wanted.colluders, len(self.graph.peers) - 1))
-        return self.found or account(
+        return self.calibrated or account(
             self.graph, colluders=min(self.wanted.colluders, len(self.graph.peers) - 1), **self._numbers
         )
 

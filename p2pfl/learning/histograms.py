@@ -73,8 +73,8 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
     Examples
     --------
-    >>> found = histograms(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1]))
-    >>> found[:15].sum(), found[15:30].sum(), found[46:2046].sum()
+    >>> counts = histograms(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1]))
+    >>> counts[:15].sum(), counts[15:30].sum(), counts[46:2046].sum()
     (tensor(2), tensor(1), tensor(2))
     """
     chances = outputs.double().softmax(-1)  # [B, C]
@@ -112,8 +112,8 @@ def score_histograms(total: IntArray, *, copies: int = 1) -> dict[str, float]:
     Examples
     --------
     >>> logits = torch.tensor([[0.0, 2.0], [0.0, 1.0], [1.0, 0.0], [2.0, 0.0]])
-    >>> found = score_histograms(histograms(logits, torch.tensor([1, 0, 1, 0])).numpy())
-    >>> round(found["calibration_error"], 3), found["auc"]
+    >>> scores = score_histograms(histograms(logits, torch.tensor([1, 0, 1, 0])).numpy())
+    >>> round(scores["calibration_error"], 3), scores["auc"]
     (0.425, 0.75)
     """
     counts, hits, points = total[: 3 * CONFIDENCE_BINS].reshape(3, CONFIDENCE_BINS)

@@ -62,8 +62,8 @@ def hosmer_lemeshow(samples: Ints, positive: Ints, expected: Floats) -> Goodness
 
     Examples
     --------
-    >>> found = hosmer_lemeshow(np.array([50, 50]), np.array([10, 42]), np.array([10.0, 40.0]))
-    >>> found.statistic, found.groups, round(found.p, 4)
+    >>> test = hosmer_lemeshow(np.array([50, 50]), np.array([10, 42]), np.array([10.0, 40.0]))
+    >>> test.statistic, test.groups, round(test.p, 4)
     (0.5, 2, 0.7788)
     """
     used = np.flatnonzero(samples)

@@ -14,7 +14,7 @@ import base64
 import hashlib
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -162,6 +162,8 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
         Epsilon spent so far; null without a guarantee.
     incarnations
         Incarnation of each neighbour that was present at the end of the round.
+    public
+        True if ``row`` has no key, as the parameters follow from rows that the peers of the run keep.
     """
 
     round: int
@@ -170,6 +172,7 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     row: str
     spent: float | None
     incarnations: dict[str, int] = msgspec.field(default_factory=dict)
+    public: bool = False
 
 
 class PeerEnded(msgspec.Struct, frozen=True, tag="ended"):
@@ -189,7 +192,7 @@ Fact = PeerBegan | RowSent | RoundPlayed | PeerEnded
 
 
 class EvidenceEntry(msgspec.Struct, frozen=True):
-    """EvidenceEntry of a chain.
+    """Entry of a chain.
 
     Attributes
     ----------
@@ -306,10 +309,18 @@ class Witness:
         Its chain.
     key
         Key of the digests of its parameters, 32 bytes; ``None`` where these are public.
+    keep
+        Function that keeps a row and its weight before the row leaves; ``None`` where rows are not kept.
     """
 
-    def __init__(self, chain: Chain, *, key: bytes | None = None) -> None:
-        self.chain, self.key = chain, key
+    def __init__(
+        self,
+        chain: Chain,
+        *,
+        key: bytes | None = None,
+        keep: Callable[[torch.Tensor, float | None], None] | None = None,
+    ) -> None:
+        self.chain, self.key, self.keep = chain, key, keep
         self._received: dict[str, dict[str, str]] = defaultdict(dict)
         self._totals: list[TotalTaken] = []
 
@@ -319,6 +330,8 @@ class Witness:
 
     def send(self, row: torch.Tensor, *, round: int, step: int, mass: float | None) -> None:
         """Note the row ``[P]`` of a gossip step before it leaves."""
+        if self.keep is not None:
+            self.keep(row, mass)
         self.chain.append(RowSent(round, step, row_digest(row, mass)))
 
     def receive(self, row: torch.Tensor, *, sender: str, round: int, step: int, mass: float | None) -> None:
@@ -334,17 +347,30 @@ class Witness:
         digest = blake3.blake3(data).hexdigest()
         self._totals.append(TotalTaken(attempt, number, tuple(participants), digest, values))
 
-    def play(self, row: torch.Tensor, *, round: int, spent: float | None, incarnations: Mapping[str, int]) -> None:
-        """Note that a round has been played, with the parameters ``[P]`` after it, beside these neighbours."""
+    def play(
+        self,
+        row: torch.Tensor,
+        *,
+        round: int,
+        spent: float | None,
+        incarnations: Mapping[str, int],
+        public: bool = False,
+    ) -> None:
+        """Note that a round has been played, with the parameters ``[P]`` after it, beside these neighbours.
+
+        The digest of parameters that are ``public`` needs no key if the peers keep the rows from which they follow.
+        """
+        public &= self.keep is not None
         received = {sender: dict(rows) for sender, rows in sorted(self._received.items())}
         self.chain.append(
             RoundPlayed(
                 round=round,
                 received=received,
                 totals=tuple(self._totals),
-                row=row_digest(row, None, key=self.key),
+                row=row_digest(row, None, key=None if public else self.key),
                 spent=spent,
                 incarnations=dict(sorted(incarnations.items())),
+                public=public,
             )
         )
         self._received.clear()

@@ -91,13 +91,13 @@ def without_exact(description: Mapping[str, Any]) -> dict[str, Any]:
     >>> without_exact({"inputs": inputs | {"declared": True}})["inputs"]["columns"]
     [{'name': 'age', 'missing': 41.5}]
     """
-    found = dict(description)
-    declared = bool(found.get("inputs", {}).get("declared"))
+    stripped = dict(description)
+    declared = bool(stripped.get("inputs", {}).get("declared"))
     for statistic in EXACT_STATISTICS:
         if not (declared and statistic.card == "left out unless declared"):
             for key in statistic.keys:
-                found = _without(found, key.split("."))
-    return found
+                stripped = _without(stripped, key.split("."))
+    return stripped
 
 
 def _without(table: Mapping[str, Any], path: list[str]) -> dict[str, Any]:

@@ -43,13 +43,13 @@ def forest_panels(regression: FittedRegression) -> list[Panel]:
     Intercepts have no part in it. The weight of a peer is that of its estimate in the pooled one.
     """
     rows = [
-        (place, each)
-        for place, each in enumerate(regression.coefficients)
+        (index, each)
+        for index, each in enumerate(regression.coefficients)
         if not each.intercept and each.estimate is not None and each.error is not None
     ]
     if not regression.sites:
         return [("", [_interval(each.name, each, COLOURS[0]) for _, each in rows])] if rows else []
-    return [(each.name, [*_sites(regression, place, each.name), _summary(each, regression)]) for place, each in rows]
+    return [(each.name, [*_sites(regression, index, each.name), _summary(each, regression)]) for index, each in rows]
 
 
 def _interval(label: str, row: FittedCoefficient, colour: str, *, pooled: bool = False) -> Interval:
@@ -62,16 +62,16 @@ def _summary(row: FittedCoefficient, regression: FittedRegression) -> Interval:
     return _interval(f"{regression.errors} effects", row, COLOURS[1], pooled=True)
 
 
-def _sites(regression: FittedRegression, place: int, name: str) -> list[Interval]:
+def _sites(regression: FittedRegression, index: int, name: str) -> list[Interval]:
     between = regression.facts.get(f"tau2 of {name}") or 0.0
     between = between if regression.errors == "random" else 0.0
     known = [
         (site.peer, estimate, error)
         for site in regression.sites
-        for estimate, error in [(site.estimates[place], site.errors[place])]
+        for estimate, error in [(site.estimates[index], site.errors[index])]
         if estimate is not None and error is not None
     ]
-    pooled = regression.coefficients[place].error or math.inf
+    pooled = regression.coefficients[index].error or math.inf
     return [
         Interval(peer, estimate, REACH * error, COLOURS[0], weight=pooled**2 / (error**2 + between))
         for peer, estimate, error in known

@@ -34,10 +34,10 @@ def json_schema() -> dict[str, Any]:
 
     Examples
     --------
-    >>> found = json_schema()["$defs"]
-    >>> found["metrics.jsonl"]
+    >>> types = json_schema()["$defs"]
+    >>> types["metrics.jsonl"]
     {'$ref': '#/$defs/Record'}
-    >>> found["Record"]["properties"]["received"]
+    >>> types["Record"]["properties"]["received"]
     {'type': 'integer', 'description': 'Models used in this round.'}
     """
     types = [kind for each in SCHEMA_FILES.values() for kind in each]

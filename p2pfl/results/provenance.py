@@ -120,8 +120,8 @@ def provenance(
     Examples
     --------
     >>> from datetime import UTC
-    >>> found = provenance(Experiment(), began=datetime(2026, 11, 22, 13, 7, tzinfo=UTC))
-    >>> found["seed"], found["algorithm"], found["split"], found["began"]
+    >>> origin = provenance(Experiment(), began=datetime(2026, 11, 22, 13, 7, tzinfo=UTC))
+    >>> origin["seed"], origin["algorithm"], origin["split"], origin["began"]
     (0, 'fedavg', 'iid', '2026-11-22T13:07:00+00:00')
     """
     record = Provenance(

@@ -12,7 +12,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.results.notices.kinds import SCHEMA
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Round of one peer, a line of ``metrics.jsonl``.
 
     Attributes

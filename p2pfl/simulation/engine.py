@@ -365,7 +365,7 @@ async def _play(
 
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         nonlocal final
-        sent.add_(net.bytes_out)
+        sent.add_(net.shard.spread(net.bytes_out))
         last = round == rounds.stop - 1 and learner.turns is None
         whole = evaluator.scope.full or last
         evaluated = evaluator.full(state.rows) if whole else evaluator.after(round, state.rows)
@@ -374,7 +374,9 @@ async def _play(
         judge.record(state.rows, evaluated, rounds=own)
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed and secret else None
         scores = average.scores(round, state.rows, whole=last)
-        mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, mean_model=scores, spent=spent)
+        mine = records_of(
+            own, state, net, learner, shard=shard, evaluated=evaluated, sent=sent, mean_model=scores, spent=spent
+        )
         records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
         keeper.keep(

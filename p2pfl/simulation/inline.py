@@ -83,6 +83,8 @@ class Inline:
         self.steps += int(fitted.report.steps.sum())
         self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
         self._mean = mean(fitted.rows) - mean(rows)  # [P]
+        if self.shard is not None and len(rows) != len(self.shard.peers):  # the others do not move
+            self._mean *= len(rows) / len(self.shard.peers)
         return fitted
 
     @property
@@ -92,7 +94,8 @@ class Inline:
             return None
         update = self.update  # [R] float64
         norms = torch.stack([update.square().sum(), (update > 0).sum().to(update.dtype)]).cpu().tolist()
-        sums = torch.tensor([*norms, len(update)], dtype=torch.float64)
+        count = len(update if self.shard is None else self.shard.peers)
+        sums = torch.tensor([*norms, count], dtype=torch.float64)
         if self.shard is None:
             return _diversity(sums, common=self._mean)
         return _diversity(self.shard.sums(sums), common=self.shard.mean(self._mean))

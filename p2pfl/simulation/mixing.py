@@ -24,7 +24,7 @@ class Mixer:
     """
 
     def __init__(self, weights: Sequence[Weights]) -> None:
-        self._weights = {id(each.matrix): each for each in weights}
+        self._weights = weights
         self._ready: dict[tuple[int, torch.device, torch.dtype], _Operator] = {}
         self._powers: dict[tuple[int, tuple[float, ...], torch.device, torch.dtype], Power] = {}
 
@@ -34,13 +34,13 @@ class Mixer:
         operator = self._ready.get(key)
         if operator is None:
             operator = _Operator(matrix, values)
-            if keep or id(matrix) in self._weights:
+            if keep or self.keeps(matrix):
                 self._ready[key] = operator
         return operator(values)
 
     def keeps(self, matrix: scipy.sparse.csr_array) -> bool:
         """Return whether the weights are those of the simulation, and no others that are used once."""
-        return id(matrix) in self._weights
+        return any(matrix is each.matrix for each in self._weights)
 
     def power(self, matrix: scipy.sparse.csr_array, omegas: tuple[float, ...], *, like: Rows) -> Power:
         """Return what several gossip steps with weights that the mixer keeps do to rows like some, and keep it."""
@@ -111,7 +111,7 @@ def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
 
     ``embedding_bag`` is torch's fused gather and weighted sum, and beats the CSR products of torch and scipy
     (benchmarks/mixing.py). On the CPU several threads mix blocks of receivers. If all weights are equal, as on
-    complete graphs, there is one average, and all rows equal it exactly.
+    complete graphs, there is one average, which all rows are (:func:`p2pfl.core.rows.repeated`).
 
     Returns
     -------
@@ -152,7 +152,7 @@ class _Operator:
 
     def __call__(self, values: Rows) -> Rows:
         if self.alike:
-            return (self.data @ values).repeat(self.count, 1)  # [N, P]
+            return (self.data @ values).expand(self.count, -1)  # [N, P]
         if values.device.type != "cpu":
             return self._mix(values, slice(0, self.count))
         mixed = values.new_empty(self.count, values.shape[-1])  # [N, P]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import scipy.sparse
@@ -14,11 +15,13 @@ import torch
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.core.errors import BudgetError
 from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.rows import held_once
 from p2pfl.experiment import Plan
 from p2pfl.learning import home
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
+from p2pfl.simulation.cohort import Cohort, CohortNeighbourhood, cohorts_of
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.round_records import move_state
@@ -99,30 +102,31 @@ async def play_rounds(
     shard = shard or Shard(names)
     masks = _masks(resolved, source) if resolved.masked else None
     faults, end = _limit_faults(resolved, faults, rounds, left)
-    neighbourhood = _neighbourhoods(resolved, faults=faults, shard=shard)
+    neighbourhood = _neighbourhoods(resolved, faults=faults)
 
     def everyone(round: int) -> torch.Tensor:
         return faults.present(names, seed=settings.seed, round=round)  # [N]
 
     def present(round: int) -> torch.Tensor:
-        return shard.own(everyone(round))  # [R]
+        return cohorts.current.own(everyone(round))  # [R]
 
     def turns(round: int) -> torch.Tensor:
         return shard.own(faults.turns(names, seed=settings.seed, round=round))  # [R]
 
     def opened(round: int) -> StackedNeighbourhood:
-        net = neighbourhood(round)
+        net = neighbourhood(round, cohorts.open(round))
         net.postponed = []
         return net
 
     own = turns if faults.slow else None
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count, shard=shard)
     first = _begun(resolved, learner, left, shard)
+    cohorts = cohorts_of(resolved, first, faults=faults, shard=shard)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
-        here = {name for name, there in zip(names, everyone(round).tolist(), strict=True) if there}
-        whole = len(here) == len(names)
-        among = masks if masks is None or whole else masks.among(here, least=protection.partners)
+        there = everyone(round)  # [N]
+        whole = bool(there.all())
+        among = masks if whole else _masks_among(masks, names, there, least=protection.partners)
         # faults make sums reveal more than was checked, also of other rounds
         lossy = protection.sums is not None and faults != Faults()
         # late releases of slow peers were charged when the others made as many cycles
@@ -145,7 +149,7 @@ async def play_rounds(
             await observe(round, state, net, learner)
 
     coroutine = learn(
-        AttendanceAlgorithm(resolved.played, present=present),
+        cohorts.play(AttendanceAlgorithm(resolved.played, present=present)),
         learner,
         handed.pop(),
         rounds=range(rounds.start, end),
@@ -185,18 +189,20 @@ def _begun(resolved: Plan, learner: Inline, left: SimulationCheckpoint | None, s
     state = start(resolved.learner, shard.peers) if left is None else left.state
     if left is not None:
         learner.steps, learner.seconds = left.facts.steps, left.facts.seconds
-    return move_state(state, home(resolved.learner))
+    return move_state(state.map(held_once), home(resolved.learner))
 
 
-def _neighbourhoods(resolved: Plan, *, faults: Faults, shard: Shard) -> Callable[[int], StackedNeighbourhood]:
-    """Return a function that makes the neighbourhood of each round."""
+def _neighbourhoods(resolved: Plan, *, faults: Faults) -> Callable[[int, Shard], StackedNeighbourhood]:
+    """Return a function that makes the neighbourhood of each round, of some peers."""
     if resolved.protection.sums is not None:
-        return sum_neighbourhoods(resolved, faults=faults, shard=shard)
+        return sum_neighbourhoods(resolved, faults=faults)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
     flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
     totals, mixer = total_arguments(resolved), Mixer(weights)
 
-    def neighbourhood(round: int) -> StackedNeighbourhood:
+    def neighbourhood(round: int, shard: Shard) -> StackedNeighbourhood:
+        if isinstance(shard, Cohort):
+            return CohortNeighbourhood(shard, weights, round=round, seed=seed, zstd=zstd)
         if flight is not None:
             return AsynchronousStackedNeighbourhood(
                 weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd
@@ -206,6 +212,11 @@ def _neighbourhoods(resolved: Plan, *, faults: Faults, shard: Shard) -> Callable
         )
 
     return neighbourhood
+
+
+def _masks_among(masks: Masks | None, names: Sequence[str], present: torch.Tensor, *, least: int) -> Masks | None:
+    """Return the masks of the peers that are present, ``[N]`` bool."""
+    return None if masks is None else masks.among({*compress(names, present.tolist())}, least=least)
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.core.neighbourhood import derived
 from p2pfl.core.rows import distances, mean, to_device
 from p2pfl.results import Record
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
 HOST = torch.device("cpu")
@@ -26,14 +25,7 @@ def move_state(state: State, device: torch.device) -> State:
     def there(values: torch.Tensor) -> torch.Tensor:
         return to_device(values, device) if values.dim() > 1 or device == HOST else values
 
-    return replace(
-        state,
-        rows=there(state.rows),
-        public=derived(there, state.public),
-        memory=None if state.memory is None else {name: there(value) for name, value in state.memory.items()},
-        extra={name: there(value) for name, value in state.extra.items()},
-        known={name: derived(there, value) for name, value in state.known.items()},
-    )
+    return state.map(there)
 
 
 def on_host(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -47,24 +39,25 @@ def records_of(
     net: StackedNeighbourhood,
     learner: Inline,
     *,
+    shard: Shard,
     evaluated: Sequence[dict[str, float]],
     sent: torch.Tensor,
     spent: float | None,
     mean_model: dict[str, float],
 ) -> list[list[Record]]:
     """Return the records of each peer, as of live ones: one if it ends a round of its own; a round of -1 means none."""
-    report = state.report
-    received = net.received.tolist()
+    report, spread = state.report, net.shard.spread
+    received = spread(net.received).tolist()
     public = state.public.rows  # [R, P]
-    common = net.shard.mean(mean(public))  # [P]
+    common = shard.mean(mean(public))  # [P]
     tensors = {"apart": distances(public, common.expand_as(public)).squeeze(-1)}  # [R] each
-    tensors |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
+    tensors |= {"moved": spread(net.distance)} | ({} if learner.update is None else {"update": spread(learner.update)})
     tensors |= {} if report is None else {"loss": report.loss}
     columns = {name: values.tolist() for name, values in on_host(tensors).items()}
-    losses = [None] * len(net.peers)
+    losses = [None] * len(shard.peers)
     if report is not None:
         losses = [loss if steps else None for loss, steps in zip(columns["loss"], report.steps.tolist(), strict=True)]
-    updates = columns.get("update", [None] * len(net.peers))
+    updates = columns.get("update", [None] * len(shard.peers))
     diversity, mixed = learner.diversity, state.mixed
     return [
         [
@@ -89,5 +82,5 @@ def records_of(
         ]
         if rounds[index] >= 0
         else []
-        for index, name in enumerate(net.peers)
+        for index, name in enumerate(shard.peers)
     ]

@@ -23,21 +23,19 @@ from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, total_argumen
 from p2pfl.topology import Schedule, Topology, Weights
 
 
-def sum_neighbourhoods(
-    plan: Plan, *, faults: Faults, shard: Shard | None = None
-) -> Callable[[int], SummedNeighbourhood]:
-    """Return a function that makes the neighbourhood of each round with ``privacy.mode = "secagg"``.
+def sum_neighbourhoods(plan: Plan, *, faults: Faults) -> Callable[[int, Shard], SummedNeighbourhood]:
+    """Return a function that makes the neighbourhood of each round, of some peers, with ``privacy.mode = "secagg"``.
 
     Parameters
     ----------
     plan
         Resolved experiment.
-    faults, shard
-        Arguments of :class:`SummedNeighbourhood`.
+    faults
+        Argument of :class:`SummedNeighbourhood`.
     """
     settings, experiment, totals = plan.protection.settings, plan.experiment, total_arguments(plan)
 
-    def neighbourhood(round: int) -> SummedNeighbourhood:
+    def neighbourhood(round: int, shard: Shard) -> SummedNeighbourhood:
         return SummedNeighbourhood(
             plan.weights,
             round=round,

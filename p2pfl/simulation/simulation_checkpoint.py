@@ -15,6 +15,7 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
+from p2pfl.core.rows import repeated
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results.spending.meter import Meter
@@ -59,6 +60,8 @@ class Facts:
         Rounds of DP-SGD: peer, noise, rate, steps and number.
     same
         Names of tensors that are the same as another one, by its name.
+    peers
+        Number of peers whose rows are equal, by the names of tensors of which one row is written.
     secret
         Whether nobody can compute the private noise of these rounds again. A checkpoint holds no key of it: a run that
         goes on draws anew.
@@ -72,6 +75,7 @@ class Facts:
     costs: tuple[tuple[float, float, int], ...] = ()
     sampled: tuple[tuple[str, float, float, int, int], ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
+    peers: Mapping[str, int] = field(default_factory=dict)
     secret: bool = False
 
 
@@ -98,8 +102,9 @@ class SimulationCheckpoint:
 
     @property
     def bytes(self) -> int:
-        """Memory of all models and of the state, in which tensors that are the same count once."""
-        own = sum({id(value): value.nbytes for value in (self.state.rows, *self.state.tensors().values())}.values())
+        """Memory of all models and of the state, in which tensors and rows that are the same count once."""
+        tensors = (self.state.rows, *self.state.tensors().values())
+        own = sum({id(value): value[: 1 if repeated(value) else None].nbytes for value in tensors}.values())
         best = 0 if self.best is None else self.best.rows.nbytes
         return own + best
 
@@ -146,7 +151,9 @@ class SimulationCheckpoint:
                 kept[name] = value
             else:
                 same[name] = twin
-        about = {"facts": json.dumps(asdict(replace(self.facts, same=same)))}
+        peers = {name: len(value) for name, value in kept.items() if repeated(value)}
+        kept |= {name: kept[name][:1] for name in peers}
+        about = {"facts": json.dumps(asdict(replace(self.facts, same=same, peers=peers)))}
         fresh = path.with_suffix(".new")
         try:
             fresh.touch(mode=OWNER_ONLY)  # models of peers before they are released
@@ -184,6 +191,9 @@ class SimulationCheckpoint:
             with safe_open(path, framework="pt") as file:
                 facts = Facts(**json.loads(file.metadata()["facts"]))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+            tensors |= {
+                name: tensors[name].expand(count, *tensors[name].shape[1:]) for name, count in facts.peers.items()
+            }
             tensors |= {name: tensors[twin] for name, twin in facts.same.items()}
             left = cls.of(facts, tensors)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

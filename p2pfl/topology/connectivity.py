@@ -249,6 +249,8 @@ def diameter(topology: Topology | Schedule) -> int:
     3
     """
     check_connected(topology)
+    if topology.union.is_complete:
+        return min(1, len(topology.peers) - 1)
     adjacency = topology.union.adjacency
     if len(topology.peers) <= MAX_PLAIN_PEERS:
         return max(depth(adjacency, start=start) or 0 for start in range(adjacency.shape[0]))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, compress, pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -83,14 +84,23 @@ class Topology:
         True
         """
         topology = cls(tuple(peers), ())
-        names = topology.peers
-        every, numbers = len(names), np.arange(len(names), dtype=np.int32)
-        columns = np.broadcast_to(numbers, (every, every))[~np.eye(every, dtype=bool)]  # [N (N - 1)]
-        ends = np.arange(every + 1, dtype=np.int32) * (every - 1)  # [N + 1]
-        adjacency = scipy.sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(every, every))
-        object.__setattr__(topology, "edges", tuple(combinations(names, 2)))  # sorted, as the names are
-        topology.__dict__["adjacency"] = adjacency
+        object.__delattr__(topology, "edges")  # of which there are so many that they are made where they are needed
+        topology.__dict__["is_complete"] = True
         return topology
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the edges of a complete graph."""
+            if name != "edges" or "is_complete" not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+            self.__dict__["edges"] = tuple(combinations(self.peers, 2))  # sorted, as the names are
+            return self.__dict__["edges"]
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """True if every two peers share an edge, and edges have no weights."""
+        return not self.directed and not self.weights and len(self.edges) == math.comb(len(self.peers), 2)
 
     @classmethod
     def from_graph(cls, graph: nx.Graph | nx.DiGraph) -> Topology:
@@ -138,6 +148,8 @@ class Topology:
 
     def named(self, peers: Sequence[str]) -> Topology:
         """Return the same graph with its peers renamed, in order."""
+        if self.is_complete and len(peers) == len(self.peers):
+            return Topology.complete(peers)
         name = dict(zip(self.peers, peers, strict=True))
         return Topology(tuple(peers), tuple((name[a], name[b]) for a, b in self.edges), self.directed, self.weights)
 
@@ -156,6 +168,8 @@ class Topology:
         (('ada', 'cleo'),)
         """
         rest = tuple(peer for peer in self.peers if peer not in peers)
+        if self.is_complete and rest:
+            return Topology.complete(rest)
         kept = self.among(rest)
         return Topology(rest, kept.edges, kept.directed, kept.weights)
 
@@ -167,16 +181,24 @@ class Topology:
 
     def senders(self, peer: str) -> tuple[str, ...]:
         """Return the peers that ``peer`` receives models from, sorted; in an undirected graph, its neighbours."""
+        if self.is_complete and peer in self._numbers:
+            number = self._numbers[peer]
+            return self.peers[:number] + self.peers[number + 1 :]
         return self._lookup(self._senders, peer)
 
     def receivers(self, peer: str) -> tuple[str, ...]:
         """Return the peers that receive the model of ``peer``, sorted; in an undirected graph, its neighbours."""
-        return self._lookup(self._receivers if self.directed else self._senders, peer)
+        return self._lookup(self._receivers, peer) if self.directed else self.senders(peer)
 
     @cached_property
     def adjacency(self) -> scipy.sparse.csr_array:
         """Adjacency matrix ``[N, N]`` in the order of ``peers``: 1.0 at ``[i, j]`` if peer i receives from peer j."""
-        return self._matrix(np.ones(len(self.edges)))
+        if not self.is_complete:
+            return self._matrix(np.ones(len(self.edges)))
+        every, numbers = len(self.peers), np.arange(len(self.peers), dtype=np.int32)
+        columns = np.broadcast_to(numbers, (every, every))[~np.eye(every, dtype=bool)]  # [N (N - 1)]
+        ends = np.arange(every + 1, dtype=np.int32) * (every - 1)  # [N + 1]
+        return scipy.sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(every, every))
 
     @cached_property
     def shares(self) -> scipy.sparse.csr_array | None:
@@ -184,7 +206,7 @@ class Topology:
         return self._matrix(np.array(self.weights)) if self.weights or not self.edges else None
 
     def _matrix(self, values: npt.NDArray[np.float64]) -> scipy.sparse.csr_array:
-        number = {peer: row for row, peer in enumerate(self.peers)}
+        number = self._numbers
         pairs = np.array([(number[a], number[b]) for a, b in self.edges], dtype=np.int64).reshape(-1, 2)  # [E, 2]
         sender, listener = pairs.T
         if not self.directed:
@@ -192,6 +214,10 @@ class Topology:
             values = np.concatenate([values, values])  # [2 E]
         shape = (len(self.peers), len(self.peers))
         return _sort(scipy.sparse.coo_array((values, (listener, sender)), shape=shape))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {peer: row for row, peer in enumerate(self.peers)}
 
     @cached_property
     def _senders(self) -> dict[str, tuple[str, ...]]:
@@ -346,6 +372,8 @@ def check_connected(topology: Topology | Schedule) -> None:
     >>> check_connected(Topology(("a", "b"), (("a", "b"),)))
     """
     union = topology.union
+    if union.is_complete:
+        return
     ways = [union.adjacency, _sort(union.adjacency.T)] if union.directed else [union.adjacency]
     if all(depth(way) is not None for way in ways):
         return

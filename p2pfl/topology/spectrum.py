@@ -131,6 +131,8 @@ def steps(weights: Sequence[Weights], *, tolerance: float) -> int:
     5
     """
     _check_tolerance(tolerance)
+    if any(each.averages and each.keeps_mean for each in weights[:1]):
+        return 1
     _check_joined(weights)
     if len(weights) == 1 and weights[0].keeps_mean and _normal(weights[0].matrix):
         rho = contraction(weights)

@@ -7,8 +7,11 @@ push-sum weights that are mixed in the same way; weights that come with the edge
 the former.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +19,9 @@ import scipy.sparse
 
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology.graph import TOLERANCE, Topology, brief
+
+ROUNDING = 1e-12
+"""Difference of two equal weights, one of which is what the others leave of 1."""
 
 
 @dataclass(frozen=True, eq=False)  # an array comparison has no single truth value
@@ -39,7 +45,43 @@ class Weights:
     peers: tuple[str, ...]
     matrix: scipy.sparse.csr_array
 
-    @property
+    @classmethod
+    def average(cls, peers: tuple[str, ...]) -> Weights:
+        """Return the weights with which each of N peers takes the average of all: 1 / N everywhere.
+
+        Examples
+        --------
+        >>> Weights.average(("ada", "bob")).row("ada")
+        {'ada': 0.5, 'bob': 0.5}
+        """
+        weights = cls.__new__(cls)  # whose N^2 numbers are made where they are needed
+        facts = dict.fromkeys(("averages", "symmetric", "keeps_consensus", "keeps_mean"), True)
+        weights.__dict__.update(facts, peers=peers)
+        return weights
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the matrix of an average."""
+            if name != "matrix" or "peers" not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+            count = len(self.peers)
+            columns = np.tile(np.arange(count, dtype=np.int32), count)
+            ends = np.arange(count + 1) * count
+            entries = (np.full(count**2, 1.0 / count), columns, ends)
+            self.__dict__["matrix"] = scipy.sparse.csr_array(entries, shape=(count, count))
+            return self.__dict__["matrix"]
+
+    @cached_property
+    def averages(self) -> bool:
+        """True if one gossip step gives everybody the average of all models, to rounding."""
+        data, count = self.matrix.data, len(self.peers)
+        if len(data) != count**2 or not data.all():
+            return False
+        rows = data.reshape(count, count)
+        return bool((np.ptp(rows, axis=1) < ROUNDING).all())
+
+    @cached_property
     def symmetric(self) -> bool:
         """True if every edge weighs the same at both ends."""
         return bool(abs(self.matrix - self.matrix.T).max() <= 1e-12)
@@ -106,6 +148,8 @@ def metropolis(topology: Topology) -> Weights:
     >>> metropolis(star(4)).row("peer1")
     {'peer0': 0.25, 'peer1': 0.75}
     """
+    if topology.is_complete:
+        return Weights.average(topology.peers)
     hears = topology.adjacency.tocoo()
     received = np.diff(topology.adjacency.indptr)  # [N]
     if topology.directed:
@@ -136,6 +180,8 @@ def max_degree(topology: Topology) -> Weights:
     >>> max_degree(star(4)).row("peer1")
     {'peer0': 0.25, 'peer1': 0.75}
     """
+    if topology.is_complete:
+        return Weights.average(topology.peers)
     received = np.diff(topology.adjacency.indptr)  # [N]
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
     _refuse(topology, abs(received - sent), "equally many peers")

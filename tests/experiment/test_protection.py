@@ -107,7 +107,7 @@ def test_a_denser_mask_graph_hides_better_at_the_same_noises():
 @pytest.mark.slow
 def test_what_calibration_found_is_what_the_accountant_finds():
     protection = resolved("privacy.epsilon=8")
-    anew = dataclasses.replace(protection, found=None).guarantee
+    anew = dataclasses.replace(protection, calibrated=None).guarantee
     assert protection.guarantee.mu == pytest.approx(anew.mu, rel=1e-9)
     assert protection.guarantee.local == pytest.approx(anew.local, rel=1e-9)
 

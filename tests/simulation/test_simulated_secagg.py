@@ -18,6 +18,7 @@ from p2pfl.privacy.accounting.sum_leakage import Sums
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import secagg, simulate
 from p2pfl.simulation.secagg import SummedNeighbourhood, sum_neighbourhoods
+from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Weights, complete, exponential, metropolis, random_regular
 
@@ -153,7 +154,7 @@ def test_rows_of_a_run_stay_within_what_the_small_ring_was_chosen_for(algorithm)
     """Unequal masses, updates as large as the clip allows: the bound holds, so the ring of 32 bits never overflows."""
     table = TABLE | {"data": {"name": "wine", "split": "dirichlet"}, "learning": {"algorithm": algorithm, "rate": 10.0}}
     resolved = plan(read(table, changes=["privacy.clip=2", "privacy.noise=1", "rounds=6"]))
-    neighbourhood = sum_neighbourhoods(resolved, faults=Faults())(0)
+    neighbourhood = sum_neighbourhoods(resolved, faults=Faults())(0, Shard(resolved.topology.peers))
     assert neighbourhood.width == 32
     assert simulate(resolved, baselines=False).summary["rounds"] == 6
 

@@ -34,8 +34,9 @@ ANSWERS = Convened | Totalled | Unfinished
 class Swarm:
     """Sessions of all peers of a graph, and what they send each other."""
 
-    def __init__(self, graph, *, patience=PATIENCE):
+    def __init__(self, graph, *, patience=PATIENCE, outage=0.0):
         self.graph, self.now = graph, 0.0
+        self.outage = outage
         self.sessions = {peer: self._session(peer, patience) for peer in graph.peers}
         self.queue = deque()
         self.answers = {peer: [] for peer in graph.peers}
@@ -57,6 +58,7 @@ class Swarm:
             row_bytes=1000,
             chunk=1024,
             patience=patience,
+            outage=self.outage,
         )
 
     def tell(self, peer, event):

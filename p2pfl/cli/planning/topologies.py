@@ -30,10 +30,10 @@ def run(options: TopologyOptions) -> int:
     """Run ``p2pfl topology``."""
     folders.add_present()
     topology = find(options)
-    found = facts(topology)
+    figures = facts(topology)
     if options.plot:
         plots.keep(plots.graph(topology.union, side=6), options.plot)
-    return terminal.answer(options, found, lambda results: tables.facts(describe(results)))
+    return terminal.answer(options, figures, lambda results: tables.facts(describe(results)))
 
 
 def find(options: TopologyOptions) -> graphs.Topology | graphs.Schedule:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import p2pfl
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.core_commands import PeerOptions, RunOptions, SimulateOptions, SwarmOptions, TrainingOptions
-from p2pfl.cli.experiments import check_consent, experiment_of, note_comparisons, note_tables, warn_unaccounted
+from p2pfl.cli.experiments import (
+    check_consent,
+    check_kept_rows,
+    experiment_of,
+    note_comparisons,
+    note_tables,
+    warn_unaccounted,
+)
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.imports import pause_collection
@@ -42,6 +49,7 @@ def run(options: RunOptions) -> int:
     check_consent(experiment, resolved.topology.peers)
     warn_unaccounted(resolved)
     note_tables(resolved)
+    check_kept_rows(resolved, wanted=options.keep_rows)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
     lines = view.Lines(resolved, peers=len(resolved.topology.peers), quiet=options.json, compares=compare)
@@ -53,6 +61,7 @@ def run(options: RunOptions) -> int:
             observe=lines.observe,
             resume=again,
             baselines=compare,
+            keep_rows=options.keep_rows,
         )
     return _finish(result.summary, folder, options)
 
@@ -176,6 +185,7 @@ def peer(options: PeerOptions) -> int:
     resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
     warn_unaccounted(resolved)
     note_tables(resolved)
+    check_kept_rows(resolved, wanted=options.keep_rows)
     with ExitStack() as stack:
         folder, own, former = _own_tables(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
@@ -246,6 +256,7 @@ def _own_tables(
     from p2pfl.network.peer.launch.worker import earlier  # noqa: PLC0415
     from p2pfl.results import Run  # noqa: PLC0415
     from p2pfl.results.lock import LOCK_SECONDS, PEER_LOCK, own_directory  # noqa: PLC0415
+    from p2pfl.results.sent_rows import keep_rows  # noqa: PLC0415
 
     if options.resume and last is None:
         terminal.note(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins')
@@ -253,6 +264,8 @@ def _own_tables(
         folder = folders.new(options.runs, experiment.name, suffix=options.name)
         stack.enter_context(_kept(folder, again="--resume"))
         own = stack.enter_context(Run(experiment, folder=folder, began=datetime.now(UTC)))
+        if options.keep_rows:
+            keep_rows(folder)
         stack.enter_context(own_directory(folder / PEER_LOCK))
         return folder, own, None
     stack.enter_context(own_directory(last / PEER_LOCK, within=LOCK_SECONDS))

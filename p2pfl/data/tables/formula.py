@@ -125,7 +125,7 @@ class Factor:
 
     def coded(self, *, full: bool) -> list[tuple[str, Evaluate]]:
         """Return the columns, in full or without the reference."""
-        return [each for place, each in enumerate(self.columns) if full or place != self.reference]
+        return [each for index, each in enumerate(self.columns) if full or index != self.reference]
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class _Parser:
             own, start = self._known(name)
             if name not in {each.name for each in fields}:
                 fields.append(own)
-                columns += [partial(_pick, column=start + place) for place in range(len(own.levels or "1"))]
+                columns += [partial(_pick, column=start + index) for index in range(len(own.levels or "1"))]
         return Formula(tuple(fields), tuple(columns), intercept, target)
 
     def _left_side(self) -> str:
@@ -296,8 +296,8 @@ class _Parser:
         ]
         if len(parts) == 1 and parts[0].field is not None:  # the model leaves the last level, the reference, out
             [part] = parts
-            where = [*(place for place in range(len(part.columns)) if place != part.reference), part.reference or 0]
-            return [part.field], [part.columns[place][1] for place in where]  # type: ignore[list-item]
+            where = [*(index for index in range(len(part.columns)) if index != part.reference), part.reference or 0]
+            return [part.field], [part.columns[index][1] for index in where]  # type: ignore[list-item]
         rows = [*product(*coded)]
         names = [Field(":".join(name for name, _ in row)) for row in rows]
         return names, [partial(_multiplied, parts=[each for _, each in row]) for row in rows]
@@ -411,12 +411,12 @@ class _Parser:
             return Factor(name, ((name, partial(_pick, column=start)),))
         if reference is not None and reference not in own.levels:
             self._refuse(f'column "{name}" has no level "{reference}"', f"choose from {', '.join(own.levels)}")
-        place = 0 if reference is None else own.levels.index(reference)
-        ordered = Field(name, (*(each for each in own.levels if each != own.levels[place]), own.levels[place]))
+        index = 0 if reference is None else own.levels.index(reference)
+        ordered = Field(name, (*(each for each in own.levels if each != own.levels[index]), own.levels[index]))
         columns = [
             (f"{name}={level}", partial(_pick, column=start + number)) for number, level in enumerate(own.levels)
         ]
-        return Factor(name, tuple(columns), place, ordered)
+        return Factor(name, tuple(columns), index, ordered)
 
     def _levels(self) -> Factor:
         """Read ``C(column, ref=level)`` after its parenthesis."""

@@ -37,12 +37,12 @@ def spline_values(values: Any, row: Any) -> Any:
     >>> spline_values(np.array([-2.0, 0.5]), IDENTITY).tolist()
     [-2.0, 0.5]
     """
-    low, width, first, slope, square, cube = (row[place] for place in range(HEAD))
+    low, width, first, slope, square, cube = (row[index] for index in range(HEAD))
     position = (values - low) / width
     total = first + position * (slope + position * (square + position * cube))
-    for place in range(HEAD, len(row), 2):
-        beyond = (values - row[place]) / width
-        total = total + row[place + 1] * (beyond * beyond * beyond) * (beyond > 0)
+    for index in range(HEAD, len(row), 2):
+        beyond = (values - row[index]) / width
+        total = total + row[index + 1] * (beyond * beyond * beyond) * (beyond > 0)
     return total
 
 
@@ -70,7 +70,7 @@ def natural_spline(knots: Sequence[float], ends: tuple[float, float]) -> Floats:
     Hastie, Generalized additive models, in Chambers and Hastie, Statistical models in S, 1992.
     """
     every = _knots(knots, ends)
-    curvature = [[_basis(every, place, end, order=2) for place in _places(every)] for end in (0.0, 1.0)]
+    curvature = [[_basis(every, index, end, order=2) for index in _places(every)] for end in (0.0, 1.0)]
     mixed = _complement(curvature)
     rows = []
     for weights in mixed:
@@ -109,18 +109,18 @@ def _places(knots: Sequence[float]) -> range:
     return range(1, len(knots) - DEGREE - 1)
 
 
-def _basis(knots: Sequence[float], place: int, x: float, *, order: int = 0, degree: int = DEGREE) -> float:
+def _basis(knots: Sequence[float], index: int, x: float, *, order: int = 0, degree: int = DEGREE) -> float:
     """Return the value of a B-spline at x, or of its derivative of an order, by the recursion of de Boor."""
     if degree == 0:
-        last = x == knots[-1] == knots[place + 1] > knots[place]
-        return float(order == 0 and (knots[place] <= x < knots[place + 1] or last))
-    rise, fall = knots[place + degree] - knots[place], knots[place + degree + 1] - knots[place + 1]
+        last = x == knots[-1] == knots[index + 1] > knots[index]
+        return float(order == 0 and (knots[index] <= x < knots[index + 1] or last))
+    rise, fall = knots[index + degree] - knots[index], knots[index + degree + 1] - knots[index + 1]
     lower = {"order": max(0, order - 1), "degree": degree - 1}
-    first = _basis(knots, place, x, **lower) / rise if rise else 0.0
-    second = _basis(knots, place + 1, x, **lower) / fall if fall else 0.0
+    first = _basis(knots, index, x, **lower) / rise if rise else 0.0
+    second = _basis(knots, index + 1, x, **lower) / fall if fall else 0.0
     if order:
         return degree * (first - second)
-    return (x - knots[place]) * first + (knots[place + degree + 1] - x) * second
+    return (x - knots[index]) * first + (knots[index + degree + 1] - x) * second
 
 
 def _complement(rows: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -153,7 +153,7 @@ def _piecewise(knots: Sequence[float], weights: Sequence[float]) -> list[float]:
     """Return value, slope and half the second derivative at 0 of a sum of B-splines, and its cubes by interval."""
 
     def at(x: float, order: int) -> float:
-        return _dot(weights, [_basis(knots, place, x, order=order) for place in _places(knots)])
+        return _dot(weights, [_basis(knots, index, x, order=order) for index in _places(knots)])
 
     corners = knots[DEGREE : len(knots) - DEGREE]
     middles = [0.5 * (one + two) for one, two in pairwise(corners)]

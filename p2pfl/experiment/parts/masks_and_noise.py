@@ -202,14 +202,14 @@ def protection(
         settings, whole = _calibrate(
             wanted, mode.traits, settings, graph, weights, size=size, rounds=rounds, steps=steps
         )
-    found = Protection(wanted, mode, settings, graph, size, rounds, found=whole, sums=sums, totals=totals)
-    if wanted.epsilon is not None and not found.affordable:
+    protection = Protection(wanted, mode, settings, graph, size, rounds, calibrated=whole, sums=sums, totals=totals)
+    if wanted.epsilon is not None and not protection.affordable:
         raise ExperimentError(
             f"privacy.epsilon = {wanted.epsilon:g} does not suffice for one round, which costs "
-            f"{found.total({found.cost: 1}):.3g} with noise {settings.noise:g} and clip {settings.clip:g}; leave out "
-            "privacy.noise to calibrate it"
+            f"{protection.total({protection.cost: 1}):.3g} with noise {settings.noise:g} and clip {settings.clip:g}; "
+            "leave out privacy.noise to calibrate it"
         )
-    return found
+    return protection
 
 
 def sizes_masks(wanted: schema.PrivacySettings, mode: ModeTraits) -> bool:

@@ -16,6 +16,7 @@ from p2pfl.network.peer.start import PeerStart
 from p2pfl.privacy.keys import KEY_BYTES, key_text
 from p2pfl.results.evidence import Chain, PeerBegan, Witness, data_commitment
 from p2pfl.results.repetitions.digests import digests
+from p2pfl.results.sent_rows import FOLDER, SentRow
 from p2pfl.results.spending.promises import promise
 
 
@@ -36,7 +37,9 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
     statement = promise(experiment, plan.protection, spent=None)["statement"]
     public = plan.asked.algorithm.additive and not learner_traits(plan.learner).private
     chain = Chain(store.evidence, start.identity, disk=store.disk)
-    witness = Witness(chain, key=None if public else secret)
+    rows = store.folder.parent / FOLDER / start.name
+    keep = (lambda row, mass: SentRow(row, mass).write(rows, disk=store.disk)) if rows.parent.is_dir() else None
+    witness = Witness(chain, key=None if public else secret, keep=keep)
     witness.begin(
         PeerBegan(
             peer=start.name,

@@ -237,7 +237,7 @@ class Rounds:
         if parts.witness is not None:
             membership = parts.connection.session.membership
             incarnations = {peer: membership.up[peer].incarnation for peer in membership.present}
-            parts.witness.play(state.rows[0], round=round, spent=spent, incarnations=incarnations)
+            parts.witness.play(state.rows[0], round=round, spent=spent, incarnations=incarnations, public=state.mixed)
         if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)

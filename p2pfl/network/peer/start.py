@@ -240,6 +240,7 @@ def _session(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: M
         row_bytes=largest,
         chunk=chunk,
         patience=settings.patience,
+        outage=settings.outage,
         last=plan.experiment.rounds + AFTER,
         sums=plan.protection.sums is not None,
         commits=plan.commits,

@@ -103,8 +103,21 @@ SENTENCES = {
         "others. The privacy statement says so; label_epsilon protects labels (1 less the AUC)."
     ),
     "gradients show changed labels alone": (
-        "From the gradients of {rounds} rounds of a split network, {attacker}, who knows some labels, guesses those of "
-        "others no better than randomised response allows (AUC)."
+        "From the gradients of {rounds} rounds of a split network, {attacker}, who knows some labels, guesses others, "
+        "which a coin has drawn, no better than randomised response allows (AUC)."
+    ),
+    "a completed network shows labels": (
+        "{attacker}, who knows {known} labels, trains a top on its part of a split network, and guesses labels with an "
+        "AUC of {completed}, where its columns alone give {own}. The privacy statement says so (1 less the AUC)."
+    ),
+    "a completed network shows changed labels alone": (
+        "{attacker}, who knows {known} labels and trains a top on its part of a split network, guesses labels that a "
+        "coin has drawn no better than randomised response allows (AUC). Labels on which its columns depend it guesses "
+        "with an AUC of {completed}, where its columns alone give {own}: label_epsilon does not prevent that."
+    ),
+    "a prediction is a few equations": (
+        "To predict a person, the label holder receives {numbers}. Whoever knows all coefficients solves them as "
+        "equations for the {columns} unknown columns of others (share of the columns that follows linearly)."
     ),
     "guessed people are refused": "A party with one row more than agreed in data.options.sizes ends the run (rows).",
     "every total is charged": "Every total is charged before it is sent (totals that are not).",

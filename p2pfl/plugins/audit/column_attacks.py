@@ -21,7 +21,7 @@ from p2pfl.experiment import Plan
 from p2pfl.learning.additive import Question, Questions, Result, add_up, answer_questions
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
 from p2pfl.plugins.audit.pipeline import Fresh
-from p2pfl.plugins.vertical.aligned_table import AlignedTable
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, joined_table
 from p2pfl.plugins.vertical.alignment import align
 from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, ask_design
 from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
@@ -30,7 +30,7 @@ from p2pfl.plugins.vertical.linear import ask_moments
 from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
-from p2pfl.plugins.vertical.vertical_models import joined_table
+from p2pfl.plugins.vertical.vertical_regression import VerticalRegression
 from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.privacy.keys import Source
 
@@ -56,12 +56,12 @@ class RecordedTotals:
     Parameters
     ----------
     peer, among, size
-        Receiver, contributors, and number of integers.
+        Receiver, contributors or some of them, and number of integers; ``None`` for any number.
     """
 
     peer: str
     among: tuple[str, ...]
-    size: int
+    size: int | None = None
 
     def __post_init__(self) -> None:
         self.values: list[Ints] = []
@@ -69,7 +69,9 @@ class RecordedTotals:
     def note(self, question: Question) -> Question:
         """Return a question whose total is kept where it is one of these."""
         to = question.to
-        if to is None or (to.peer, to.among, question.size) != (self.peer, self.among, self.size):
+        if to is None or to.peer != self.peer or not {*(to.among or self.among)} <= {*self.among}:
+            return question
+        if self.size not in (None, question.size):
             return question
         take = to.take
 
@@ -101,15 +103,19 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
     source = fresh(seed)
     aligned = _play(align(learner.parties, source, run=b"audit"), peers)
     table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test, source)
-    claims = []
+    claims, roles = [], learner.roles
     if learner.model.predictors:
-        roles = learner.roles
         fits = []
         for number in range(FITS):
             received = RecordedTotals(roles.label, roles.features, len(table.trained))
             _play(learner.model.fit(table, roles, fresh(seed + number)), peers, received.note)
             fits.append(received.values)
         claims.append(_columns_from_predictors(table, fits, seed=seed))
+    if isinstance(learner.model, VerticalRegression) and table.parties.rows != "hidden" and len(table.held_out):
+        fit = _play(learner.model.fit(table, roles, fresh(seed)), peers)
+        received = RecordedTotals(roles.label, roles.features)
+        _play(learner.model.score(table, roles, fit), peers, received.note)
+        claims += solve_equations(table, np.array(received.values, np.float64).T, equations=1)
     if isinstance(learner.model, VerticalKernel):
         claims.append(_columns_from_distances(table, seed=seed))
     elif not isinstance(learner.model, VerticalDescent):  # whose solver receives no products
@@ -142,6 +148,42 @@ def _columns_from_predictors(table: AlignedTable, fits: Sequence[Sequence[Ints]]
     alone, last, everything = np.mean(scores, axis=0).tolist()
     words = {"alone": f"{alone:.2f}", "last": f"{last:.2f}", "everything": f"{everything:.2f}"}
     return claim(TOTALS, "predictors do not give columns away", everything - last, ALLOWED_RISE, **words)
+
+
+def solve_equations(table: AlignedTable, received: Floats, *, equations: int) -> list[ExactClaim]:
+    """Return the claim that predictions of the test rows are few equations in the others' columns.
+
+    Who knows all coefficients solves them; a share of the columns at most follows, that of equations in unknowns.
+
+    Parameters
+    ----------
+    table
+        Aligned rows, all of whose columns are in this process.
+    received
+        What the label holder receives to predict the test rows, ``[n, E]``.
+    equations
+        Numbers that it may receive for a row.
+
+    References
+    ----------
+    Luo et al., Feature inference attack on model predictions in vertical federated learning, ICDE 2021.
+    """
+    label = table.parties.label
+    own = np.column_stack([np.ones(len(received)), table.standardised(label).test])
+    foreign = np.concatenate([table.standardised(peer).test for peer in table.parties.names if peer != label], axis=1)
+    unknown, known = (_basis_of(part - own @ np.linalg.lstsq(own, part)[0]) for part in (foreign, received))
+    columns = unknown.shape[1]
+    if not columns:
+        return []
+    shown = float(((known.T @ unknown) ** 2).sum()) / columns
+    words = {"numbers": f"{equations} numbers" if equations > 1 else "one number", "columns": str(columns)}
+    return [claim(TOTALS, "a prediction is a few equations", shown, min(1.0, equations / columns) + 1e-9, **words)]
+
+
+def _basis_of(columns: Floats) -> Floats:
+    """Return orthonormal columns that span given ones, ``[n, rank]``."""
+    vectors, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    return np.asarray(vectors[:, sizes > 1e-7 * max(sizes.max(initial=0.0), 1e-300)])
 
 
 def explained_columns(people: Ints, known: Floats, columns: Floats) -> float:

@@ -105,7 +105,7 @@ def low_bits(points: Ints, *, expected: float) -> StatisticalResult:
     --------
     >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 2.0**20, (10, 1000))).astype(np.int64)
     >>> quarters = np.rint(noise / 2**18).astype(np.int64) * 2**18
-    >>> [found.measured <= found.allowed for found in (low_bits(each, expected=2.0**20) for each in (noise, quarters))]
+    >>> [each.measured <= each.allowed for each in (low_bits(part, expected=2.0**20) for part in (noise, quarters))]
     [True, False]
     """
     bits = max(0, math.floor(math.log2(expected)) - 1)  # modulo these numbers are uniform, to one part in 10^9
@@ -158,8 +158,8 @@ def find_shared_noise(points: Ints, *, apart: npt.NDArray[np.bool_] | None = Non
     --------
     >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 1000.0, (20, 1000))).astype(np.int64)
     >>> noise[7] = noise[8] + noise[9]
-    >>> found = find_shared_noise(noise)
-    >>> found.measured > 0.6 > found.allowed
+    >>> outcome = find_shared_noise(noise)
+    >>> outcome.measured > 0.6 > outcome.allowed
     True
     """
     rows = points / np.maximum(np.sqrt(np.square(points.astype(np.float64)).sum(axis=1, keepdims=True)), 1.0)  # [M, P]
@@ -187,7 +187,7 @@ def find_repeated_noise(points: Ints) -> StatisticalResult:
     --------
     >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 1000.0, (20, 1000))).astype(np.int64)
     >>> twice = np.hstack([noise, noise])
-    >>> [found.measured <= found.allowed for found in map(find_repeated_noise, (noise, twice))]
+    >>> [outcome.measured <= outcome.allowed for outcome in map(find_repeated_noise, (noise, twice))]
     [True, False]
     """
     size = points.shape[1]
@@ -258,8 +258,8 @@ def separation(scores: Floats, truth: Bools) -> Separation:
     --------
     >>> rng = np.random.default_rng(0)
     >>> truth = np.arange(100_000) % 2 == 0
-    >>> found = separation(rng.normal(size=100_000) + 0.5 * truth, truth)
-    >>> abs(found.mu - 0.5) < 4 * found.error, round(found.error, 4)
+    >>> outcome = separation(rng.normal(size=100_000) + 0.5 * truth, truth)
+    >>> abs(outcome.mu - 0.5) < 4 * outcome.error, round(outcome.error, 4)
     (True, 0.0064)
     """
     inside, outside = scores[truth], scores[~truth]

@@ -20,13 +20,24 @@ from p2pfl.plugins.evidence.certificate import DeletedFile, EmptiedFile, file_di
 from p2pfl.results.evidence import KEY_SUFFIX, SUFFIX, PeerBegan, RoundPlayed, data_commitment, read_chain
 from p2pfl.results.repetitions.digests import digests
 from p2pfl.results.run_files import table_of
+from p2pfl.results.sent_rows import FOLDER as ROWS
 from p2pfl.results.spending.account_file import AccountFile
 from p2pfl.results.spending.ledger import run_ledgers
 
 PEERS = "peers"
 """Folder of models and checkpoints in a run directory."""
 
-MODEL_FILES = ("model.json", "data.json", "simulation*.state", "*.safetensors", "*.onnx", "*.pt", "*.pt2", "*.bin")
+MODEL_FILES = (
+    "model.json",
+    "data.json",
+    "simulation*.state",
+    "*.safetensors",
+    "*.onnx",
+    "*.pt",
+    "*.pt2",
+    "*.bin",
+    f"{ROWS}/*/*",
+)
 """Files beside the records of a run that have a model, a part of one, or digests of data that a guess can match."""
 
 OUTPUTS = ("*.html", "*.csv", "*.tex", "*.docx", "*.md", "*.svg", "*.pdf", "*.png")

@@ -45,8 +45,8 @@ class _UnkeptError(InputError):
     """Error for a total of which nobody has the integers, because there are too many."""
 
 
-def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], str]:
-    """Return rounds whose model does not follow from the model before and the totals, and why not all were computed.
+def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], list[str], list[str]]:
+    """Return rounds whose model does not follow from the model before and the totals, what was computed, and what not.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Diff
             try:
                 step = _answered(learner.asking(row, round=round), played, totals)
             except _UnkeptError:
-                return differences, "models were not computed again, because nobody has the integers of large totals"
+                return differences, [], ["models, because nobody has the integers of large totals"]
             except (P2PFLError, ValueError, ArithmeticError, IndexError) as error:
                 sentence = f"its totals are not those that the model asks for ({error})"
                 differences.append(Difference(own.peer, round, sentence))
@@ -73,7 +73,7 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Diff
             if row_digest(row, None) != played.row:
                 differences.append(Difference(own.peer, round, "the model does not follow from the totals"))
                 break
-    return differences, ""
+    return differences, ["models, computed again from totals"], []
 
 
 def _known_totals(chains: Sequence[PeerEvidence]) -> dict[str, Ints]:

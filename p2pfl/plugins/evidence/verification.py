@@ -199,8 +199,8 @@ class Verification:
     open: tuple[str, ...]
 
 
-Recompute = Callable[[Sequence[PeerEvidence]], tuple[list[Difference], str]]
-"""Function that computes the models again from public totals; it returns differences, and why it could not do all."""
+Recompute = Callable[[Sequence[PeerEvidence]], tuple[list[Difference], list[str], list[str]]]
+"""Function that computes the models again; it returns differences, what it computed, and what it could not."""
 
 
 def find_chains(bundles: Sequence[Path]) -> list[PeerEvidence]:
@@ -246,7 +246,7 @@ def verify(
     roster
         Public keys of all peers; without it, a key is only held to be the same throughout a chain.
     recompute
-        Computes the models again from totals; ``None`` where models do not follow from totals.
+        Computes the models again; ``None`` where nobody can.
     """
     findings = [finding for own in chains for finding in _chain(own, roster)]
     findings += _agreement(chains)
@@ -265,16 +265,12 @@ def verify(
         "model files": any(own.opens_model for own in chains),
     }
     checked = ["chains and signatures", *(name for name, there in noted.items() if there)]
-    unchecked = []
+    unchecked = list[str]()
     if not noted["what peers sent and received"] and not noted["totals"]:
         unchecked.append("the evidence has neither rows nor totals, as with secure sums and peers that do not wait")
     if recompute is not None:
-        differences, reason = recompute(chains)
-        findings += differences
-        if reason:
-            unchecked.append(reason)
-        else:
-            checked.append("models, computed again from totals")
+        differences, computed, uncomputed = recompute(chains)
+        findings, checked, unchecked = findings + differences, checked + computed, unchecked + uncomputed
     if roster is None:
         unchecked.append("no roster was given, so that nobody knows whose keys these are")
     named = {peer for own in chains for played in own.played.values() for peer in _named(played)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,6 +18,7 @@ from p2pfl.plugins.evidence.evidence_commands import VerifyOptions
 from p2pfl.plugins.evidence.verification import Difference, PeerEvidence, Recompute, Verification, find_chains, verify
 from p2pfl.privacy.keys import Roster
 from p2pfl.results.formats import count_of
+from p2pfl.results.sent_rows import FOLDER
 
 
 def run(options: VerifyOptions) -> int:
@@ -30,7 +33,7 @@ def run(options: VerifyOptions) -> int:
     chains = find_chains(bundles)
     roster = None if options.roster is None else Roster.read(options.roster)
     experiment = _experiment(chains, trust=options.trust_code)
-    recompute, reason = _recomputing(experiment)
+    recompute, reason = _recomputing(experiment, chains)
     result = verify(chains, roster=roster, recompute=recompute)
     more, checked, unchecked = _settings(experiment, chains), list[str](), [reason] if reason else []
     if options.simulation is not None:
@@ -72,21 +75,23 @@ def _settings(experiment: Experiment | None, chains: list[PeerEvidence]) -> list
     ]
 
 
-def _recomputing(experiment: Experiment | None) -> tuple[Recompute | None, str]:
+def _recomputing(experiment: Experiment | None, chains: Sequence[PeerEvidence]) -> tuple[Recompute | None, str]:
     """Return the function that computes models again, or why there is none."""
     if experiment is None:
         return None, "no bundle has the experiment.toml, so that no model was computed again"
-    if experiment.learning.algorithm != "exact":
-        return None, "training is private, so that no model of gossip is computed again"
+    exact = experiment.learning.algorithm == "exact"
+    if not exact and not any((own.folder / FOLDER).is_dir() for own in chains):
+        return None, "models of gossip, because the peers ran without --keep-rows"
     if partitioning(experiment.data) is not None:
         return None, "peers with different columns have models of their own, which are not computed again"
-    from p2pfl.plugins.evidence.recomputation import plan_without_data, recompute  # noqa: PLC0415 (it imports torch)
+    from p2pfl.plugins.evidence.gossip_recomputation import recompute_gossip  # noqa: PLC0415 (it imports torch)
+    from p2pfl.plugins.evidence.recomputation import plan_without_data, recompute  # noqa: PLC0415
 
     try:
         resolved = plan_without_data(experiment)
     except P2PFLError as error:
         return None, f"models were not computed again, because the experiment needs its data: {error}"
-    return lambda chains: recompute(resolved, chains), ""
+    return partial(recompute if exact else recompute_gossip, resolved), ""
 
 
 def _show(result: Verification) -> None:

@@ -66,8 +66,8 @@ class Bins:
     @property
     def categorical(self) -> npt.NDArray[np.bool_]:
         """True for each feature whose values are categories, ``[F]``."""
-        found: npt.NDArray[np.bool_] = np.zeros(len(self.counts), np.bool_)
-        return found if self.known is None else found | self.known.any(axis=1)
+        missing: npt.NDArray[np.bool_] = np.zeros(len(self.counts), np.bool_)
+        return missing if self.known is None else missing | self.known.any(axis=1)
 
     @property
     def sizes(self) -> Ints:
@@ -81,12 +81,12 @@ class Bins:
 
     def codes(self, features: FloatArray) -> npt.NDArray[np.uint8]:
         """Return the bin of each value, ``[F, n]``; a missing value has the number of the other bins."""
-        found = np.empty(features.shape[::-1], np.uint8)  # [F, n]
+        binned = np.empty(features.shape[::-1], np.uint8)  # [F, n]
         for number, column in enumerate(features.T):
             cuts = self.cuts[number, : self.counts[number]].astype(np.float32)
             bins = np.searchsorted(cuts, column, side="right")
-            found[number] = np.where(np.isnan(column), self.counts[number] + 1, bins)
-        return found
+            binned[number] = np.where(np.isnan(column), self.counts[number] + 1, bins)
+        return binned
 
 
 def sketched(
@@ -169,9 +169,9 @@ def _filled(before: Ints, samples: int, *, least: int) -> list[int]:
     [1, 3]
     """
     kept, last = list[int](), 0
-    for place, count in enumerate(before.tolist()):
+    for index, count in enumerate(before.tolist()):
         if count - last >= least and samples - count >= least:
-            kept.append(place)
+            kept.append(index)
             last = count
     return kept
 

@@ -121,14 +121,14 @@ class Design:
             ]
             return ~np.stack(near).all(axis=1).ravel()
 
-        found = (yield from check.any_of(other_values, size=len(PAIRS) * len(places))).reshape(len(PAIRS), -1)
-        codes = {place: np.flatnonzero(~other) for place, other in zip(places, found.T, strict=True)}
+        others = (yield from check.any_of(other_values, size=len(PAIRS) * len(places))).reshape(len(PAIRS), -1)
+        codes = {place: np.flatnonzero(~other) for place, other in zip(places, others.T, strict=True)}
         return replace(self, pairs={place: PAIRS[code[0]] for place, code in codes.items() if len(code)})
 
     @property
     def sets(self) -> list[Singled]:
         """Sets of samples that sums over the features single out."""
-        found, crossed = list[Singled](), self._crossed()
+        singled, crossed = list[Singled](), self._crossed()
         for column, where in self.columns:
             if (self.levels[where] == LEFT_OUT).all():
                 continue
@@ -136,20 +136,20 @@ class Design:
                 places = np.arange(where.start, where.stop)
                 for place in np.unique(self.levels[where]).tolist():
                     merged = tuple(places[self.levels[where] == place].tolist())
-                    found.append(Singled(self.label(place), merged, 1.0))
+                    singled.append(Singled(self.label(place), merged, 1.0))
             elif where.start in self.pairs:
-                found += [Singled(column.name, (where.start,), value) for value in self.pairs[where.start]]
+                singled += [Singled(column.name, (where.start,), value) for value in self.pairs[where.start]]
             elif self.others:
-                found.append(Singled(column.name, (where.start,), None))
-            found += crossed.get(column.name, [])
-        return found
+                singled.append(Singled(column.name, (where.start,), None))
+            singled += crossed.get(column.name, [])
+        return singled
 
     def _crossed(self) -> dict[str, list[Singled]]:
         """Return, by the first column of each interaction, the sets that its parts make together.
 
         The column of an interaction and those of its parts single out whoever has one part without another.
         """
-        found, known = dict[str, list[Singled]](), set[tuple[str, ...]]()
+        by_column, known = dict[str, list[Singled]](), set[tuple[str, ...]]()
         parts = self._values() if self.others else {}
         for column, _ in self.columns:
             crossed = [parts[name] for name in column.name.split(":") if name in parts]
@@ -157,14 +157,14 @@ class Design:
             if column.levels is None and len(crossed) == column.name.count(":") + 1 > 1 and names not in known:
                 known.add(names)
                 name = ":".join(names)
-                found[column.name] = [
+                by_column[column.name] = [
                     Singled(name, first.places, first.value, tuple(rest)) for first, *rest in product(*crossed)
                 ]
-        return found
+        return by_column
 
     def _values(self) -> dict[str, list[Singled]]:
         """Return, by the name of each feature, sets by the value of its column."""
-        found = dict[str, list[Singled]]()
+        by_column = dict[str, list[Singled]]()
         for column, where in self.columns:
             places = range(where.start, where.stop)
             if column.levels is not None:
@@ -172,8 +172,8 @@ class Design:
             else:
                 codes = self.pairs.get(where.start, (None,))
                 values = [Singled(column.name, (where.start,), code) for code in codes]
-            found |= {self.names[place]: values for place in places}
-        return found
+            by_column |= {self.names[place]: values for place in places}
+        return by_column
 
     def label(self, place: int) -> str:
         """Return the name of a feature with the levels that are merged into it.
@@ -233,9 +233,9 @@ class Design:
 
     def joined(self, features: FloatArray) -> FloatArray:
         """Return features ``[n, F]`` whose merged levels are one, and zero in the others, as are those left out."""
-        found, kept = np.zeros_like(features), np.flatnonzero(self.levels != LEFT_OUT)
-        np.add.at(found.T, self.levels[kept], features.T[kept])
-        return found
+        summed, kept = np.zeros_like(features), np.flatnonzero(self.levels != LEFT_OUT)
+        np.add.at(summed.T, self.levels[kept], features.T[kept])
+        return summed
 
     def own(self, own: Owns) -> Owns:
         """Return the samples of a peer with merged levels."""

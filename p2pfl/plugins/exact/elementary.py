@@ -112,18 +112,18 @@ def inverse(matrix: Floats) -> tuple[Floats, list[int]]:
         under[row] = right / factor[row, row]
     for column in dependent:
         under[column, :] = under[:, column] = 0.0
-    found = np.zeros_like(matrix)
+    product = np.zeros_like(matrix)
     for row in range(size):
-        found = found + under[row][:, None] * under[row][None, :]
-    return found * scale[:, None] * scale[None, :], dependent
+        product = product + under[row][:, None] * under[row][None, :]
+    return product * scale[:, None] * scale[None, :], dependent
 
 
 def times(matrix: Floats, vector: Floats) -> Floats:
     """Return the product of a matrix and a vector, added column by column."""
-    found = np.zeros(len(matrix))
+    product = np.zeros(len(matrix))
     for column, value in enumerate(vector.tolist()):
-        found = found + matrix[:, column] * value
-    return found
+        product = product + matrix[:, column] * value
+    return product
 
 
 def product(one: Floats, two: Floats) -> Floats:
@@ -134,10 +134,10 @@ def product(one: Floats, two: Floats) -> Floats:
     >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])).tolist()
     [[11.0]]
     """
-    found = np.zeros((len(one), two.shape[1]))
+    matrix = np.zeros((len(one), two.shape[1]))
     for column in range(one.shape[1]):
-        found = found + one[:, column, None] * two[None, column]
-    return found
+        matrix = matrix + one[:, column, None] * two[None, column]
+    return matrix
 
 
 def eigen(matrix: Floats) -> tuple[Floats, Floats]:

@@ -196,20 +196,20 @@ class RandomBoosting(TreeModel):
         rng = draw(self.seed, "random splits", round=round)
         size = 2 ** (self.max_depth + 1) - 1
         names = ("feature", "threshold", "left", "missing")
-        found = {name: np.zeros(size) for name in names}
-        found["feature"] -= 1.0
+        fields = {name: np.zeros(size) for name in names}
+        fields["feature"] -= 1.0
         if not self.seen.plain:
-            found["categories"] = np.zeros((size, WORDS))
+            fields["categories"] = np.zeros((size, WORDS))
         for level in range(self.max_depth):
             nodes = np.arange(2**level - 1, 2 ** (level + 1) - 1)
             feature = int(rng.integers(len(self.seen)))
-            found["feature"][nodes], found["left"][nodes] = feature, 2 * nodes + 1
-            found["missing"][nodes] = rng.integers(2)
+            fields["feature"][nodes], fields["left"][nodes] = feature, 2 * nodes + 1
+            fields["missing"][nodes] = rng.integers(2)
             if self.seen.categorical[feature]:
-                found["categories"][nodes] = self._members(rng, feature)
+                fields["categories"][nodes] = self._members(rng, feature)
             else:
-                found["threshold"][nodes] = np.float32(rng.choice(self._cuts[feature]))
-        return found
+                fields["threshold"][nodes] = np.float32(rng.choice(self._cuts[feature]))
+        return fields
 
     def _members(self, rng: np.random.Generator, feature: int) -> Floats:
         """Return the categories that go left, as words of bits: one level of a column, or a half of all numbers."""

@@ -62,10 +62,10 @@ class Sketch:
 
     def quantile(self, share: float, *, whole: bool) -> float:
         """Return a quantile, between two ranks as numpy does by default, to within the width of a cell."""
-        place = share * (int(self.counts.sum()) - 1)
-        below = int(np.floor(place))
+        index = share * (int(self.counts.sum()) - 1)
+        below = int(np.floor(index))
         first = self.value(below + 1, whole=whole)
-        rest = place - below
+        rest = index - below
         return first if not rest else first + rest * (self.value(below + 2, whole=whole) - first)
 
 
@@ -97,8 +97,8 @@ def sketch(
 
 def coarse(columns: list[Values]) -> Ints:
     """Return the number of values by column and exponent, ``[K 512]``; missing values are not counted."""
-    found = [np.bincount(ordered(column) >> 23, minlength=EXPONENTS) for column in map(_known, columns)]
-    return np.concatenate(found).astype(np.int64)
+    counts = [np.bincount(ordered(column) >> 23, minlength=EXPONENTS) for column in map(_known, columns)]
+    return np.concatenate(counts).astype(np.int64)
 
 
 def live(total: Ints, *, most: int = MAX_EXPONENTS) -> Ints:
@@ -109,13 +109,13 @@ def live(total: Ints, *, most: int = MAX_EXPONENTS) -> Ints:
     LearningError
         There are more than ``most``, or a count is impossible.
     """
-    found = np.flatnonzero(possible(total))
-    if len(found) > most:
+    slots = np.flatnonzero(possible(total))
+    if len(slots) > most:
         raise LearningError(
-            f"the values of all columns have {len(found)} different magnitudes, but a total counts at most {most}; "
+            f"the values of all columns have {len(slots)} different magnitudes, but a total counts at most {most}; "
             "leave out columns such as identifiers, or use fewer columns at once"
         )
-    return found
+    return slots
 
 
 def possible(total: Ints) -> Ints:
@@ -135,27 +135,27 @@ def fine(columns: list[Values], used: Ints) -> Ints:
     """Return the number of values by cell in each exponent in use, ``[L 128]``."""
     slot = np.full(len(columns) * EXPONENTS, -1, np.int64)
     slot[used] = np.arange(len(used))
-    found = np.zeros(len(used) * FINE, np.int64)
+    cells = np.zeros(len(used) * FINE, np.int64)
     for number, column in enumerate(map(_known, columns)):
-        place = ordered(column) >> 16
-        slots = slot[number * EXPONENTS + (place >> 7)]
+        index = ordered(column) >> 16
+        slots = slot[number * EXPONENTS + (index >> 7)]
         if (slots < 0).any():  # others have cancelled what this peer counted
             raise impossible()
-        found += np.bincount(slots * FINE + (place & (FINE - 1)), minlength=len(found))
-    return found
+        cells += np.bincount(slots * FINE + (index & (FINE - 1)), minlength=len(cells))
+    return cells
 
 
 def sketches(used: Ints, total: Ints, *, columns: int) -> list[Sketch]:
     """Return the cells of each column that follow from the totals."""
     counts = possible(total).reshape(len(used), FINE)
     cells = ((used % EXPONENTS)[:, None] * FINE + np.arange(FINE)).ravel()
-    found = []
+    by_column = []
     for column in range(columns):
         own = np.repeat(used // EXPONENTS == column, FINE)
         here, there = cells[own], counts.ravel()[own]
         kept = there > 0
-        found.append(Sketch(number_at(here[kept] << 16), number_at((here[kept] + 1) << 16), there[kept]))
-    return found
+        by_column.append(Sketch(number_at(here[kept] << 16), number_at((here[kept] + 1) << 16), there[kept]))
+    return by_column
 
 
 def _known(column: Values) -> Values:
@@ -168,11 +168,11 @@ def ordered(values: Values) -> npt.NDArray[np.uint32]:
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
 
 
-def number_at(place: Ints) -> Floats:
+def number_at(index: Ints) -> Floats:
     """Return the float32 numbers of integers of :func:`ordered`, as float64."""
-    bits = place.astype(np.uint32)
-    found: Floats = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32).view(np.float32)
-    return found.astype(np.float64)
+    bits = index.astype(np.uint32)
+    floats: Floats = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32).view(np.float32)
+    return floats.astype(np.float64)
 
 
 def impossible() -> LearningError:

@@ -217,9 +217,9 @@ def strongest(
     """
     columns = [name.split(": ")[0] if ": " in name else None for name in names]
     kept = [
-        place
-        for place, column in enumerate(columns)
-        if column is None or columns.count(column) != 2 or columns.index(column) != place
+        index
+        for index, column in enumerate(columns)
+        if column is None or columns.count(column) != 2 or columns.index(column) != index
     ]
     pairs = [
         (names[one], names[two], value)
@@ -232,7 +232,7 @@ def strongest(
 
 def _variance(results: Mapping[str, Any]) -> Block | None:
     share = results["share"][:MAX_COMPONENTS]
-    places = [float(place + 1) for place in range(len(share))]
+    places = [float(index + 1) for index in range(len(share))]
     whole = list(accumulate(share))
     curves = [Curve("each", places, share, style=0), Curve("all so far", places, whole, style=1)]
     about = f"The first component has {share[0]:.1%} of the variance, the first {len(share)} have {whole[-1]:.1%}."

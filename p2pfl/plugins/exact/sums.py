@@ -59,22 +59,22 @@ def summed(
     >>> bool((summed(3, 1, lambda where: values[where]) == summed(3, 1, lambda where: values[::-1][where])).all())
     True
     """
-    found = np.zeros((WORDS, number, terms), np.int64)
+    table = np.zeros((WORDS, number, terms), np.int64)
     step = min(8192, max(1, BLOCK // max(1, terms)))  # so that no sum of a block overflows
     for low in range(0, count, step):
         where = slice(low, min(count, low + step))
         values = part(where)  # [b, K]
         encoded = wide(values.ravel(), words=WORDS, fraction=FRACTION).reshape(WORDS, *values.shape)
         if groups is None:
-            found[:, 0] += encoded.sum(axis=1)
+            table[:, 0] += encoded.sum(axis=1)
         else:
-            for digits, own in zip(found, encoded, strict=True):
+            for digits, own in zip(table, encoded, strict=True):
                 np.add.at(digits, groups[where], own)
         for digit in range(WORDS - 1, 0, -1):  # carry, so that digits stay small
-            carried = (found[digit] + (1 << (DIGIT - 1))) >> DIGIT
-            found[digit] -= carried << DIGIT
-            found[digit - 1] += carried
-    return found.ravel()
+            carried = (table[digit] + (1 << (DIGIT - 1))) >> DIGIT
+            table[digit] -= carried << DIGIT
+            table[digit - 1] += carried
+    return table.ravel()
 
 
 def numbers(total: Ints) -> Floats:
@@ -108,9 +108,9 @@ def noisy_total(
         return np.concatenate([answer(peer), np.zeros(spare)]).astype(np.int64)
 
     grid = 2.0**NOISY_FRACTION
-    found = (yield Question(padded, size=size + spare, change=change * grid)).astype(np.float64) / grid
-    rest = found[size:]
-    return found[:size], math.sqrt(added(rest * rest) / spare) if spare else 0.0
+    noisy = (yield Question(padded, size=size + spare, change=change * grid)).astype(np.float64) / grid
+    rest = noisy[size:]
+    return noisy[:size], math.sqrt(added(rest * rest) / spare) if spare else 0.0
 
 
 def rounding(numbers: int) -> float:

@@ -135,8 +135,8 @@ def _drawn(results: Mapping[str, Any]) -> Any:
         curves = [
             (_cause_label(results, cause, group), group["incidence"], 0.0, group) for cause, group in _pairs(results)
         ]
-    for place, (label, share, start, curve) in enumerate(curves):
-        _draw_steps(axes, curve, share, label=label, place=place, start=start, end=results["horizon"])
+    for index, (label, share, start, curve) in enumerate(curves):
+        _draw_steps(axes, curve, share, label=label, index=index, start=start, end=results["horizon"])
     axes.set(xlim=(0, results["horizon"] or 1.0), ylim=(0, 1.02), xlabel=results["time"])
     axes.set_ylabel("cumulative incidence" if causes else "survival probability")
     axes.set_xticks(results["risk_times"], [f"{time:g}" for time in results["risk_times"]])
@@ -151,13 +151,13 @@ def _drawn(results: Mapping[str, Any]) -> Any:
 
 def _draw_counts(table: Any, results: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> None:
     """Draw the numbers at risk into axes."""
-    for place, group in enumerate(groups):
+    for index, group in enumerate(groups):
         for time, count in zip(results["risk_times"], group["remaining"], strict=True):
-            table.text(time, place, f"{count:,}", ha="center", va="center_baseline")
+            table.text(time, index, f"{count:,}", ha="center", va="center_baseline")
     table.set_title("number at risk", loc="left", fontsize="medium")
     table.set_yticks(range(len(groups)), [label_of(results, group) for group in groups])
-    for place, text in enumerate(table.get_yticklabels() if not results["causes"] else ()):
-        text.set_color(COLOURS[place % len(COLOURS)])
+    for index, text in enumerate(table.get_yticklabels() if not results["causes"] else ()):
+        text.set_color(COLOURS[index % len(COLOURS)])
     table.set(xlim=(0, results["horizon"] or 1.0), ylim=(len(groups) - 0.5, -0.5), xticks=[])
     table.tick_params(length=0, pad=6 + 3 * max(len(f"{group['samples']:,}") for group in groups))
     table.grid(visible=False)
@@ -165,10 +165,10 @@ def _draw_counts(table: Any, results: Mapping[str, Any], groups: Sequence[Mappin
 
 
 def _draw_steps(
-    axes: Any, curve: Mapping[str, Any], share: Sequence[float], *, label: str, place: int, start: float, end: float
+    axes: Any, curve: Mapping[str, Any], share: Sequence[float], *, label: str, index: int, start: float, end: float
 ) -> None:
-    colour = COLOURS[place % len(COLOURS)]
-    stroke = STROKES[(place + place // len(COLOURS)) % len(STROKES)]
+    colour = COLOURS[index % len(COLOURS)]
+    stroke = STROKES[(index + index // len(COLOURS)) % len(STROKES)]
     times = [0.0, *curve["times"], end]
     values, low, high = ([start, *each, *(each or [start])[-1:]] for each in (share, curve["low"], curve["high"]))
     axes.fill_between(times, low, high, step="post", color=colour, alpha=0.15, linewidth=0)
@@ -302,8 +302,8 @@ def share_table(results: Mapping[str, Any]) -> FactTable:
 
 def _at(curve: Mapping[str, Any], time: float, key: str = "survival", start: float = 1.0) -> float:
     """Return the value of a curve at a time."""
-    place = bisect.bisect_right(curve["times"], time)
-    return float(curve[key][place - 1]) if place else start
+    index = bisect.bisect_right(curve["times"], time)
+    return float(curve[key][index - 1]) if index else start
 
 
 def _heads(results: Mapping[str, Any]) -> list[str]:

@@ -116,7 +116,7 @@ class TreeFeatures:
             Later, if a category is not a whole number from 0 to 254.
         """
 
-        def found(peer: str) -> Own:
+        def own_of(peer: str) -> Own:
             mine = own(peer)
             train, validation = self.seen(mine.train), self.seen(mine.validation)
             if "categories" not in train.kept:
@@ -124,7 +124,7 @@ class TreeFeatures:
                 train.kept["categories"] = True
             return Own(train, validation, None if mine.test is None else self.seen(mine.test))
 
-        return own if self.plain else found
+        return own if self.plain else own_of
 
     def joined(self, features: torch.Tensor) -> torch.Tensor:
         """Return features of trees ``[n, F]`` for those of the data ``[n, D]``: a category is the number of a level."""
@@ -148,7 +148,7 @@ class TreeFeatures:
         key = "model.options.monotonic_cst"
         if not isinstance(constraints, Mapping) and len(constraints) != len(self):
             raise ModelError(f"{key} has {len(constraints)} numbers for {len(self)} features; write one for each")
-        found = np.zeros(len(self), np.int64)
+        signs = np.zeros(len(self), np.int64)
         for name, sign in given.items():
             if name not in self.names:
                 raise ModelError(f'{key}: there is no feature "{name}"; choose from {", ".join(self.names[:20])}')
@@ -157,8 +157,8 @@ class TreeFeatures:
                 raise ModelError(f'{key}: "{name}" has the direction {sign}; write 1, -1 or 0')
             if sign and self.categorical[number]:
                 raise ModelError(f'{key}: "{name}" is a category, which has no order; leave it out')
-            found[number] = sign
-        return found if found.any() else None
+            signs[number] = sign
+        return signs if signs.any() else None
 
     def _check(self, peer: str, features: FloatArray) -> None:
         for number in np.flatnonzero(self.categorical):

@@ -16,7 +16,9 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE, Parties, Party
 from p2pfl.plugins.vertical.feature_maps import MapOptions, MappedColumns
+from p2pfl.plugins.vertical.gram import JoinedTable
 from p2pfl.plugins.vertical.matching import ABSENT
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.privacy.keys import SecretSource, Source
 
 
@@ -67,6 +69,8 @@ class AlignedTable:
         Seed of the draw, and share of the rows that are held out.
     source
         Source of the secret bytes of maps.
+    common
+        Number of rows that all parties have; ``None`` if nobody has stated it.
     """
 
     parties: Parties
@@ -75,6 +79,7 @@ class AlignedTable:
     seed: int
     share: float
     source: Source = field(default_factory=SecretSource)
+    common: int | None = None
     _columns: Callable[[str, MapOptions | None], StandardisedColumns] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -175,3 +180,46 @@ def check_complete(peer: str, party: Party) -> None:
             f'{peer} has missing values in "{party.columns[lacking[0]]}"; give the column a rule `missing` other than '
             '"nan", or leave such rows out by drop = true'
         )
+
+
+OwnColumns = Callable[[AlignedTable, str], StandardisedColumns]
+"""Function that returns the columns of a local party, or functions of them."""
+
+
+def joined_table(
+    table: AlignedTable, roles: PartyRoles, columns: OwnColumns = AlignedTable.standardised
+) -> JoinedTable:
+    """Return the training rows of all parties with their standardised columns."""
+    return JoinedTable(
+        roles,
+        len(table.trained),
+        lambda peer: columns(table, peer).train,
+        lambda _: table.targets().astype(np.float64),
+        least=table.parties.least,
+    )
+
+
+def hidden_table(table: AlignedTable, roles: PartyRoles, columns: OwnColumns) -> JoinedTable:
+    """Return the rows of two parties of which nobody knows whether they are common, those of test at the end."""
+    order = np.concatenate([table.trained, table.held_out])
+
+    def both(peer: str) -> Floats:
+        own = columns(table, peer)
+        return np.concatenate([own.train, own.test])
+
+    return JoinedTable(
+        roles,
+        table.rows,
+        both,
+        lambda _: np.concatenate([table.targets(), table.targets(test=True)]).astype(np.float64),
+        least=table.parties.least,
+        presence=lambda peer: table.present(peer)[order].astype(np.float64),
+    )
+
+
+def joined_columns(
+    table: AlignedTable, columns: OwnColumns = AlignedTable.standardised, *, test: bool = False
+) -> Floats:
+    """Return the columns of all parties side by side, where they are in one place, ``[n, sum of a]``."""
+    parts = [columns(table, peer) for peer in table.parties.names]
+    return np.concatenate([each.test if test else each.train for each in parts], axis=1)

@@ -38,6 +38,19 @@ RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio", "gamma": "ratio of 
 class LearnsTogether:
     """The round of a part of a model, which learns with those of the other parties alone."""
 
+    known_to_all: ClassVar[tuple[str, ...]] = ()
+
+    def known_to_both(self, tensors: Tensors, peer: str) -> Sequence[Floats]:
+        """Return what the label holder and a feature holder both know of the model.
+
+        Parameters
+        ----------
+        tensors, peer
+            Part of one of both, and name of the feature holder.
+        """
+        del peer
+        return [tensors[name] for name in self.known_to_all]
+
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Raise :class:`ModelError`, as a part learns with the others alone.
 
@@ -113,6 +126,7 @@ class Block(PartModel):
     """
 
     name: ClassVar[str] = NAME
+    known_to_all: ClassVar[tuple[str, ...]] = FACTS[:-1]
     traits: ClassVar[ModelTraits] = ModelTraits(converges=True, test=0.0, command="coefficients")
 
     features: int

@@ -14,13 +14,14 @@ of all its rows, as exact coefficients of its columns over the common rows would
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
 
 from p2pfl.core.encodings import Floats
+from p2pfl.core.errors import PrivacyError
 from p2pfl.learning.additive import Questions
 from p2pfl.learning.metrics import determination
 from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedTable, ask_design
@@ -48,7 +49,9 @@ class HiddenFit:
     counts: tuple[int, ...]
 
 
-def fit_hidden(table: JoinedTable, source: Source, *, test: int, ridge: float) -> Questions[HiddenFit]:
+def fit_hidden(
+    table: JoinedTable, source: Source, *, test: int, ridge: float, common: int | None = None
+) -> Questions[HiddenFit]:
     """Fit a linear model of the common rows of two parties with a helper.
 
     Parameters
@@ -61,18 +64,27 @@ def fit_hidden(table: JoinedTable, source: Source, *, test: int, ridge: float) -
         Number of these.
     ridge
         Penalty, as of :func:`~p2pfl.plugins.vertical.linear.fit_linear`.
+    common
+        Number of common rows that the alignment has found, to which counts must add up before they are published.
+
+    Raises
+    ------
+    PrivacyError
+        They do not, as a party has entered others than it has.
     """
     design = yield from ask_design(table)
     blocks, roles = Blocks(design, table), design.roles
     cut = table.rows - test
     parts = [_HiddenPart(blocks, source, each) for each in (slice(0, cut), slice(cut, table.rows))[: 2 if test else 1]]
-    counts = []
+    reads = []
     for part in parts:
-        counted = yield from part.ask_count()
-        values = yield from publish(counted, size=1, sender=roles.solver)
-        counts.append(int(values[0]))
-        check_rows(counts[-1], least=table.least)
-        check_coefficients(design.size, counts[-1])
+        read = yield from part.ask_count()
+        reads.append(read)
+    values = yield from publish(partial(_counted, reads, common), size=len(parts), sender=roles.solver)
+    counts = values.astype(np.int64).tolist()
+    for count in counts:
+        check_rows(count, least=table.least)
+        check_coefficients(design.size, count)
     units = yield from ask_units(blocks, every=ridge > 0)
     moments = []
     for part, count in zip(parts, counts, strict=True):
@@ -144,6 +156,20 @@ class _HiddenPart:
             return Moments(matrix * units()[:, None] * units(), replace(design, rows=count))
 
         return cache(moments)
+
+
+def _counted(reads: Sequence[Callable[[], Floats]], common: int | None) -> Floats:
+    """Return the numbers of common rows, unless the alignment has found another one.
+
+    Numbers that a party enters in place of whether it has a row would say which of its people are common.
+    """
+    counts = np.concatenate([read() for read in reads])
+    if common is not None and (counts.min() < 0 or counts.sum() != common):
+        raise PrivacyError(
+            "a party has entered other rows than it was aligned with, so it does not follow the protocol; end the run "
+            "at all peers, and find out which one it was"
+        )
+    return counts
 
 
 def _scores(train: Callable[[], Moments], test: Callable[[], Moments], *, ridge: float) -> Floats:

@@ -1,16 +1,12 @@
-r"""Kernel ridge regression with a Gaussian kernel over the columns of all parties.
+r"""Kernel ridge and kernel logistic regression with a Gaussian kernel over the columns of all parties.
 
-Squared distances of standardised rows add up over parties, so the label holder receives their sums and solves
+Squared distances of standardised rows add up over parties, so the label holder receives their sums and solves for the
+coefficients (:mod:`.kernel_solution`) of
 
-.. math:: \alpha = (K + \lambda I)^{-1} (y - \bar y), \qquad
-          K_{ij} = \exp(-\gamma \sum_p \lVert x_{p,i} - x_{p,j} \rVert^2)
+.. math:: K_{ij} = \exp(-\gamma \sum_p \lVert x_{p,i} - x_{p,j} \rVert^2)
 
 Distances place all rows up to a rotation, and columns of a few known people undo it. So three parties or more take
 part, and each consents. Maps of columns (:mod:`.feature_maps`) are as accurate on public data and show less.
-
-References
-----------
-Saunders, Gammerman and Vovk, Ridge regression learning algorithm in dual variables, ICML 1998.
 """
 
 from __future__ import annotations
@@ -22,21 +18,23 @@ from functools import cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import DataError, LearningError, ModelError
-from p2pfl.core.process import one_thread
+from p2pfl.core.errors import DataError, LearningError, ModelError, PrivacyError
 from p2pfl.data.parties import Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.tensor_model import Shapes
-from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete, joined_columns
 from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.kernel_block import NAME, KernelBlock, squared_distances
-from p2pfl.plugins.vertical.party_roles import PartyRoles, check_rows
+from p2pfl.plugins.vertical.kernel_solution import KernelSolution, solve_logistic, solve_ridge
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles, check_rows
 from p2pfl.plugins.vertical.private_messages import collect, state
-from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun
-from p2pfl.plugins.vertical.vertical_models import SCORE_TENSORS, VerticalFit, joined_columns
-from p2pfl.plugins.vertical.whole import NUMBER_SCORES, score
+from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun, listed
+from p2pfl.plugins.vertical.vertical_models import VerticalFit
+from p2pfl.plugins.vertical.vertical_regression import SCORE_TENSORS, check_targets
+from p2pfl.plugins.vertical.whole import score, score_names
 from p2pfl.privacy.keys import Source
 
 MAX_ROWS = 5_000
@@ -59,8 +57,9 @@ class KernelFit:
     Parameters
     ----------
     own
-        ``own(label)`` returns ``gamma``, ``alone_gamma``, ``dual`` and ``alone_dual`` ``[n]``, ``bias``, and the
-        squared ``distances`` of test rows to training rows ``[t, n]``; of other parties ``gamma`` alone. Private.
+        ``own(label)`` returns ``gamma``, ``dual`` ``[n]`` and ``bias``, those of the label holder's own model after
+        ``alone_``, and the squared ``distances`` of test rows to training rows ``[t, n]``; of other parties ``gamma``
+        alone. Private.
     """
 
     own: Callable[[str], Mapping[str, Floats]]
@@ -69,12 +68,15 @@ class KernelFit:
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalKernel:
-    """Kernel ridge regression with a Gaussian kernel over the columns of three parties or more.
+    """Kernel ridge or kernel logistic regression with a Gaussian kernel over the columns of three parties or more.
 
     Parameters
     ----------
+    family
+        ``gaussian`` for numbers, ``binomial`` for two classes.
     ridge
-        Penalty, ``alpha`` of scikit-learn's ``KernelRidge`` on targets less their mean.
+        Penalty, ``alpha`` of scikit-learn's ``KernelRidge`` on targets less their mean; of classes 1 over ``C`` of its
+        ``LogisticRegression`` on functions whose products are the kernel.
     gamma
         Rate at which the kernel falls with squared distances of standardised columns; 0 for 1 over their number.
     consent
@@ -83,14 +85,13 @@ class VerticalKernel:
 
     name: ClassVar[str] = "kernel"
     figures: ClassVar[tuple[str, ...]] = ("samples", "held_out")
-    scores: ClassVar[tuple[str, ...]] = NUMBER_SCORES
     statement: ClassVar[type[VerticalRun]] = KernelRun
-    predictors: ClassVar[int] = 0
+    predictors: ClassVar[int] = MAX_PREDICTORS
     noisy: ClassVar[bool] = False
     received: ClassVar[str] = "nothing of the model"
     published: ClassVar[str] = "nothing of the model"
 
-    family: Literal["gaussian"] = "gaussian"
+    family: Literal["gaussian", "binomial"] = "gaussian"
     ridge: float = 1.0
     gamma: float = 0.0
     consent: str = ""
@@ -98,12 +99,17 @@ class VerticalKernel:
     def __post_init__(self) -> None:
         if not (0 < self.ridge < math.inf and 0 <= self.gamma < math.inf):
             raise ModelError(
-                f"model.options: ridge = {self.ridge} and gamma = {self.gamma} make no kernel ridge; set ridge above 0 "
+                f"model.options: ridge = {self.ridge} and gamma = {self.gamma} make no kernel model; set ridge above 0 "
                 "and gamma to at least 0"
             )
 
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Names of the scores."""
+        return score_names(self.family)
+
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
-        """Refuse missing values, two parties, and parties that have not consented."""
+        """Refuse missing values, two parties, parties that have not consented, and targets of another family."""
         check_complete(peer, party)
         if len(roles.features) < 2:
             raise ModelError(
@@ -115,8 +121,8 @@ class VerticalKernel:
                 f'model.name = "kernel" shows {roles.label} sums of distances between all rows, from which it can '
                 f'compute columns; set model.options.consent = "{CONSENT}" if all parties agree, or take glm with maps'
             )
-        if peer == roles.label and party.description.classes is not None:
-            raise DataError(f'{peer} has classes, but model.name = "kernel" predicts numbers; take glm with maps')
+        if peer == roles.label:
+            check_targets(peer, party, self.family)
 
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Ask for the sums of distances."""
@@ -129,6 +135,12 @@ class VerticalKernel:
                 "kernel takes; take glm with model.options.maps"
             )
         widths = yield from state(lambda peer: table.standardised(peer).train.shape[1], peers=roles.parties)
+        for peer, width in zip(roles.parties, widths.tolist(), strict=True):
+            if not 0 <= width <= train:
+                raise PrivacyError(
+                    f"{peer} states {width} columns, which a table of {train:,} rows cannot have here; it does not "
+                    "follow the protocol, so end the run"
+                )
         gamma = self._gamma(int(widths.sum()))
         one, other = np.triu_indices(train, 1)
 
@@ -148,17 +160,24 @@ class VerticalKernel:
         @cache
         def solved() -> Mapping[str, Floats]:
             received, own = message.read(roles.label) / FRACTION, table.standardised(roles.label)
+            if received.size and not 0 <= received.min() <= received.max() <= len(roles.features) * MAX_DISTANCE:
+                raise PrivacyError(
+                    f"the sums of distances of {listed(roles.features)} are none that columns have, so a party does "
+                    "not follow the protocol; end the run"
+                )
             among = squared_distances(own.train, own.train)
             foreign = np.zeros((train, train))
             foreign[one, other] = foreign[other, one] = received[: len(one)]
-            targets = table.targets().astype(np.float64)
-            alone = self._gamma(own.train.shape[1])
+            narrow = self._gamma(own.train.shape[1])
+            together = self._solution(among + foreign, table.targets(), gamma)
+            alone = self._solution(among, table.targets(), narrow)
             return {
                 "gamma": np.array([gamma]),
-                "alone_gamma": np.array([alone]),
-                "bias": np.array([targets.mean()]),
-                "dual": self._dual(among + foreign, targets, gamma),
-                "alone_dual": self._dual(among, targets, alone),
+                "dual": together.dual,
+                "bias": np.array([together.bias]),
+                "alone_gamma": np.array([narrow]),
+                "alone_dual": alone.dual,
+                "alone_bias": np.array([alone.bias]),
                 "distances": received[len(one) :].reshape(test, train) + squared_distances(own.test, own.train),
             }
 
@@ -171,12 +190,12 @@ class VerticalKernel:
     def _gamma(self, columns: int) -> float:
         return self.gamma or 1.0 / max(columns, 1)
 
-    @one_thread()
-    def _dual(self, distances: Floats, targets: Floats, gamma: float) -> Floats:
-        """Return the dual coefficients, ``[n]``."""
+    def _solution(self, distances: Floats, targets: npt.NDArray[Any], gamma: float) -> KernelSolution:
         kernel = np.exp(-gamma * distances)
-        np.fill_diagonal(kernel, 1.0 + self.ridge)
-        return np.asarray(np.linalg.solve(kernel, targets - targets.mean()))
+        np.fill_diagonal(kernel, 1.0)
+        if self.family == "binomial":
+            return solve_logistic(kernel, targets, ridge=self.ridge)
+        return solve_ridge(kernel, targets.astype(np.float64), ridge=self.ridge)
 
     def mean_loss(self, fit: VerticalFit) -> None:
         """Return nothing, as the label holder alone knows the training loss."""
@@ -198,7 +217,7 @@ class VerticalKernel:
         tensors |= {"kept": columns.spread(np.ones(len(columns.kept))), "gamma": own["gamma"]}
         if peer == table.parties.label:
             tensors |= {name: np.pad(own[name], (0, size - len(train))) for name in ("dual", "alone_dual")}
-            tensors |= {name: own[name] for name in ("bias", "alone_gamma")}
+            tensors |= {name: own[name] for name in ("bias", "alone_gamma", "alone_bias")}
         return tensors
 
     def score(
@@ -212,7 +231,7 @@ class VerticalKernel:
             own, targets = fit.fitted.own(label), table.targets(test=True)
             together = np.exp(-own["gamma"] * own["distances"]) @ own["dual"] + own["bias"]
             distances = squared_distances(columns.test, columns.train)
-            alone = np.exp(-own["alone_gamma"] * distances) @ own["alone_dual"] + own["bias"]
+            alone = np.exp(-own["alone_gamma"] * distances) @ own["alone_dual"] + own["alone_bias"]
             named = [score(each, targets, family=self.family) for each in (together, alone)]
             return {
                 name: np.array([each[kind] for kind in self.scores])
@@ -231,8 +250,10 @@ class VerticalKernel:
             return describe_run(self.name, {"family": self.family, "ridge": self.ridge, "gamma": self.gamma})
         features = party.features.shape[1]
         options = {"rows": _capacity(party), "label": label}
-        target = party.description.target if label else None
-        return describe_part(NAME, options, party.description, features=features, target=target)
+        meaning = party.description
+        classes = None if meaning.classes is None or not label else [*map(str, meaning.classes)]
+        target = meaning.target if label else None
+        return describe_part(NAME, options, meaning, features=features, classes=classes, target=target)
 
     def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> None:
         """Return nothing, as a kernel has no coefficient of a column."""
@@ -243,9 +264,9 @@ class VerticalKernel:
     ) -> tuple[dict[str, float], float | None]:
         """Return the scores of all columns in one place, and how far dual coefficients differ at most, relatively."""
         train, test = joined_columns(table), joined_columns(table, test=True)
-        targets, gamma = table.targets().astype(np.float64), self._gamma(train.shape[1])
-        dual = self._dual(squared_distances(train, train), targets, gamma)
-        predicted = np.exp(-gamma * squared_distances(test, train)) @ dual + targets.mean()
+        gamma = self._gamma(train.shape[1])
+        dual, bias = self._solution(squared_distances(train, train), table.targets(), gamma)
+        predicted = np.exp(-gamma * squared_distances(test, train)) @ dual + bias
         scores = score(predicted, table.targets(test=True), family=self.family)
         learned = own.get(table.parties.label)
         if learned is None:
@@ -255,7 +276,11 @@ class VerticalKernel:
 
     def _block(self, party: Party, *, label: bool) -> KernelBlock:
         return KernelBlock(
-            features=party.features.shape[1], rows=_capacity(party), label=label, fields=party.description.columns
+            features=party.features.shape[1],
+            rows=_capacity(party),
+            classes=2 if label and self.family == "binomial" else None,
+            label=label,
+            fields=party.description.columns,
         )
 
 

@@ -39,8 +39,9 @@ def squared_distances(one: Floats, other: Floats) -> Floats:
 class KernelBlock(PartModel):
     r"""Part of a kernel model that one party keeps.
 
-    A prediction is :math:`\bar y + \sum_i \alpha_i \exp(-\gamma \sum_p \lVert x_p - x_{p,i} \rVert^2)` over the
-    standardised training rows of all parties p, of which each keeps its own; the label holder has :math:`\alpha`.
+    A prediction is :math:`b + \sum_i \alpha_i \exp(-\gamma \sum_p \lVert x_p - x_{p,i} \rVert^2)` over the
+    standardised training rows of all parties p, of which each keeps its own; the label holder has :math:`\alpha` and
+    b. Of two classes it is the logit of the second.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ class KernelBlock(PartModel):
     rows
         Most training rows R, of which the first ``samples`` are used.
     classes
-        ``None``, as targets are numbers.
+        2, in the file of the label holder of two classes; ``None`` elsewhere and for numbers.
     label
         True for the label holder.
     fields
@@ -75,7 +76,7 @@ class KernelBlock(PartModel):
         shapes |= {"support": (self.rows, self.features)} | dict.fromkeys(("samples", "held_out", "gamma"), (1,))
         if self.label:
             shapes |= dict.fromkeys(("dual", "alone_dual"), (self.rows,))
-            shapes |= dict.fromkeys(("bias", "alone_gamma"), (1,))
+            shapes |= dict.fromkeys(("bias", "alone_gamma", "alone_bias"), (1,))
         return Shapes(shapes)
 
     def module(self) -> nn.Module:
@@ -101,16 +102,20 @@ class KernelBlock(PartModel):
         return np.asarray(self.predictor_of(tensors, features[None])[0])
 
     def outputs_together(self, tensors: Tensors, features: Floats, foreign: Floats) -> Floats:
-        """Return the predictions of all columns, ``[n, 1]``, given the others' squared distances, ``[n, m]``."""
+        """Return the outputs of all columns, ``[n, K]``, given the others' squared distances, ``[n, m]``."""
         distances = self.predictor_of(tensors, features) + foreign
         kernel = np.exp(-tensors["gamma"][0] * distances)
-        return np.asarray(kernel @ tensors["dual"][: distances.shape[1]] + tensors["bias"])[:, None]
+        return self._outputs(kernel @ tensors["dual"][: distances.shape[1]] + tensors["bias"])
 
     def outputs_alone(self, tensors: Tensors, features: Floats) -> Floats:
-        """Return the predictions of the label holder's own model, ``[n, 1]``."""
+        """Return the outputs of the label holder's own model, ``[n, K]``."""
         distances = self.predictor_of(tensors, features)
         kernel = np.exp(-tensors["alone_gamma"][0] * distances)
-        return np.asarray(kernel @ tensors["alone_dual"][: distances.shape[1]] + tensors["bias"])[:, None]
+        return self._outputs(kernel @ tensors["alone_dual"][: distances.shape[1]] + tensors["alone_bias"])
+
+    def _outputs(self, values: Floats) -> Floats:
+        """Return predictions or logits, ``[n, K]``."""
+        return values[:, None] if self.classes is None else np.column_stack([np.zeros(len(values)), values])
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> None:
         """Return nothing, as a kernel has no coefficient of a column."""
@@ -130,19 +135,20 @@ class KernelModule(TensorModule):
     deviation: torch.Tensor
     kept: torch.Tensor
     support: torch.Tensor
-    bias: torch.Tensor
+    alone_bias: torch.Tensor
     alone_dual: torch.Tensor
     alone_gamma: torch.Tensor
 
     def __init__(self, block: KernelBlock) -> None:
         super().__init__(block.shapes)
-        self.label = block.label
+        self.label, self.classes = block.label, block.classes
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return predictions of the label holder's own model, or squared distances to the training rows, ``[n, R]``."""
+        """Return the outputs of the label holder's own model, or squared distances to the training rows, ``[n, R]``."""
         standard = (features - self.mean) / self.deviation * self.kept
         squares = (standard**2).sum(1)[:, None] + (self.support**2).sum(1)
         distances = (squares - 2 * standard @ self.support.T).clamp_min(0.0)
         if not self.label:
             return distances
-        return (torch.exp(-self.alone_gamma * distances) @ self.alone_dual + self.bias)[:, None]
+        outputs = (torch.exp(-self.alone_gamma * distances) @ self.alone_dual + self.alone_bias)[:, None]
+        return outputs if self.classes is None else torch.cat([torch.zeros_like(outputs), outputs], dim=1)

@@ -9,8 +9,14 @@ and in any number of steps. Sums take targets that are right on average in place
 
 .. math:: y^* = \frac{\tilde y - q / (C - 1)}{1 - q C / (C - 1)},
 
-and networks the changed labels under a loss that knows of the change. A second draw for the same labels would average
-the change out, so draws follow from a secret that is kept with the table.
+and networks the changed labels under a loss that knows of the change. A second draw for the same label would average
+the change out, so a draw follows from a secret that is kept with the table, from the person and from the label,
+wherever the row is. A label is replaced by a random class at the times of a Poisson process, which is read at a time
+that follows from :math:`\epsilon`,
+
+.. math:: t = -\log\Bigl(1 - \frac{q C}{C - 1}\Bigr),
+
+so that what runs of several :math:`\epsilon` show follows from that of the largest one.
 
 References
 ----------
@@ -22,7 +28,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -31,10 +40,9 @@ import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.data.parties import Party
+from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment.accounts import beside_file
 from p2pfl.plugins.exact.regression.families import TINY, Binomial, Targets
-from p2pfl.plugins.vertical.ring import Words, keystream
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.results.spending.account_file import AccountFile
 
@@ -80,15 +88,28 @@ class RandomisedResponse:
         others = self.classes - 1
         return others / (others + math.exp(self.epsilon))
 
-    def labels(self, labels: npt.NDArray[Any], secret: bytes) -> Ints:
+    def labels(self, labels: npt.NDArray[Any], keys: Sequence[bytes]) -> Ints:
         """Return labels ``[n]``, each changed into any other with equal chance.
 
         Parameters
         ----------
         labels
             Classes from 0.
-        secret
-            32 secret bytes, the same whenever the labels of a table are asked for, in the order of the table.
+        keys
+            Secret bytes for each label, the same whenever it is asked for.
+
+        Raises
+        ------
+        DataError
+            A label is none of the classes.
+        """
+        classes = self.checked(labels)
+        end = -math.log1p(-self.changed * self.classes / (self.classes - 1))
+        each = (self._label(label, key, end) for label, key in zip(classes.tolist(), keys, strict=True))
+        return np.fromiter(each, np.int64, len(classes))
+
+    def checked(self, labels: npt.NDArray[Any]) -> Ints:
+        """Return labels as whole numbers.
 
         Raises
         ------
@@ -101,11 +122,18 @@ class RandomisedResponse:
                 f"a label is none of {self.classes} classes, and numbers cannot be changed; leave out "
                 "model.options.label_epsilon"
             )
-        purpose = f"labels of {self.classes} classes under epsilon {self.epsilon!r}"
-        coins = keystream(secret, purpose, (len(classes), 2))
-        changed = _shares(coins[:, 0]) < self.changed
-        other = np.minimum((_shares(coins[:, 1]) * (self.classes - 1)).astype(np.int64), self.classes - 2)
-        return np.where(changed, (classes + 1 + other) % self.classes, classes)
+        return classes
+
+    def _label(self, label: int, key: bytes, end: float) -> int:
+        """Return what has become of a label at a time."""
+        now = 0.0
+        for event in count():
+            digest = hashlib.blake2b(event.to_bytes(8, "little"), key=key, digest_size=16).digest()
+            now -= math.log1p(-_share(digest[:8]))
+            if now > end:
+                return label
+            label = int(_share(digest[8:]) * self.classes)
+        raise AssertionError  # pragma: no cover
 
     def targets(self, changed: Ints) -> Floats:
         """Return targets of all classes that are right on average, ``[n, C]``.
@@ -125,25 +153,55 @@ class RandomisedResponse:
         return share / others + (1 - share * self.classes / others) * probabilities
 
 
-def secret_of_labels(party: Party, source: Source, *, peer: str) -> bytes:
-    """Return 32 secret bytes for the labels of a table: the same ones whenever it is asked, if it is a file.
+def changed_labels(parties: Parties, response: RandomisedResponse, source: Source) -> Ints:
+    """Return the labels of the table of the label holder as all models see them, ``[n]``.
+
+    A draw depends on the first value of a key that names the row, in order of the names of keys, and on the class and
+    the names of all classes: neither on the order of the rows nor on that of keys and classes. Rows without a value are
+    told apart by their columns.
 
     Parameters
     ----------
-    party
-        Table of the label holder. The secret of a file follows from the key of its account, beside it.
-    source, peer
-        Source of the secret of columns that are dealt out for a trial, and name of the label holder.
+    parties
+        The parties, among them the label holder.
+    response
+        How labels are changed.
+    source
+        Source of the secret of columns that are dealt out for a trial; that of a file follows from the key of its
+        account.
+
+    Raises
+    ------
+    DataError
+        A label is none of the classes.
     """
+    party = parties.party(parties.label)
+    names = [*map(str, party.description.classes or range(response.classes))]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    ranks = np.argsort(order)[response.checked(party.targets)]
+    secret, classes, seen = _secret(party, source, peer=parties.label), sorted(names), Counter[Any]()
+    columns = [party.keys[number] for number in sorted(range(len(parties.keys)), key=parties.keys.__getitem__)]
+    keys = []
+    for row, rank in enumerate(ranks.tolist()):
+        values = (column[row] for column in columns)
+        who = next((value for value in values if value is not None), party.features[row].tobytes()), rank
+        text = repr((*who, seen[who], classes)).encode()
+        keys.append(hashlib.blake2b(text, key=secret, digest_size=KEY_BYTES).digest())
+        seen[who] += 1
+    return np.asarray(np.array(order)[response.labels(ranks, keys)])
+
+
+def _secret(party: Party, source: Source, *, peer: str) -> bytes:
+    """Return 32 secret bytes for the labels of a table: the same ones whenever they are asked for, if it is a file."""
     if party.file is None:
         return source.bytes(KEY_BYTES, purpose="randomised labels", peer=peer)
     key = AccountFile(beside_file(party.file)).key()
     return hashlib.blake2b(key=key, digest_size=KEY_BYTES, person=b"p2pfl labels").digest()
 
 
-def _shares(numbers: Words) -> Floats:
-    """Return uniform numbers from 0 to below 1."""
-    return (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
+def _share(data: bytes) -> float:
+    """Return a uniform number from 0 to below 1."""
+    return (int.from_bytes(data, "little") >> 11) * 2.0**-53
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Predictions of a vertical model for new rows, live: each party keeps its table, and the label holder receives sums.
 
 The rows of the label holder are aligned with the tables of the other parties as in training. The label holder receives
-one total: for each row that all know, the sum of the others' parts of the linear predictor. For all other rows, its own
-model predicts. A feature holder learns for which of its rows it was asked, and a helper the sizes of all overlaps.
+one total: for each row that all know, the sum of what the others add to its prediction, a part of the linear predictor,
+the sides of their splits, or a part of the embedding. For all other rows, its own model predicts. A feature holder
+learns for which of its rows it was asked, and a helper the sizes of all overlaps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Exact
 from p2pfl.core.encodings import Ints
-from p2pfl.core.errors import DataError, InputError, ModelError
+from p2pfl.core.errors import DataError, InputError, ModelError, PrivacyError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, read_bounded
 from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment import Experiment, Plan, plain
@@ -30,17 +31,36 @@ from p2pfl.experiment.composing import compose
 from p2pfl.experiment.parts.peer_graph import peers_of, remaining
 from p2pfl.learning.additive import Asking, Questions, Step
 from p2pfl.plugins.vertical.alignment import AlignedRows, align
-from p2pfl.plugins.vertical.block import FACTS
 from p2pfl.plugins.vertical.keys import PersonKey, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT
-from p2pfl.plugins.vertical.private_messages import collect, state
+from p2pfl.plugins.vertical.private_messages import collect, state, state_several
 from p2pfl.plugins.vertical.short_session import SessionLearner
+from p2pfl.plugins.vertical.split_network import SplitNetwork
+from p2pfl.plugins.vertical.statement import listed
 from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
-from p2pfl.plugins.vertical.vertical_models import FRACTION, MAX_PREDICTOR, VerticalGLM, VerticalLasso
+from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
+from p2pfl.plugins.vertical.vertical_lasso import VerticalLasso
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, PartyFile, predict_rows
+from p2pfl.plugins.vertical.vertical_regression import FRACTION, MAX_PREDICTOR
+from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 
-LINEAR = (VerticalGLM.name, VerticalLasso.name, VerticalDescent.name)
-"""Models whose predictions are sums of linear predictors."""
+PREDICTOR = (
+    "the sum of the others' parts of the linear predictor of each of its rows; if it knows the columns of as many "
+    "people as the others have columns, it can compute their coefficients"
+)
+"""What the label holder receives of linear models, in words."""
+
+SHOWN: Mapping[str, str] = {
+    **dict.fromkeys((VerticalGLM.name, VerticalLasso.name, VerticalDescent.name), PREDICTOR),
+    VerticalBoosting.name: (
+        "on which side of each split of the others each of its rows lies, and so an interval of their useful columns"
+    ),
+    SplitNetwork.name: (
+        "the sum of the others' embeddings of each of its rows, from which it can reconstruct columns if it knows "
+        "those of some people"
+    ),
+}
+"""What the label holder receives of each of its rows, in words, by model."""
 
 SUFFIX = "-prediction"
 """Ending of the name of a session, so that no peer takes it for the run that learns."""
@@ -128,9 +148,9 @@ class PredictionLearner(SessionLearner):
         """Return the questions of a prediction."""
         del row
         label = self.parties.label
-        [asked] = (yield from state(lambda peer: len(self.parties.party(peer)), peers=[label])).tolist()
+        asked, width = (yield from state_several(self._request, size=2, peers=[label])).tolist()
         self.asked.append(asked)
-        yield from self._agree()
+        yield from self._agree(width)
         yield from self._admit(asked)
         agreed = replace(self.parties, sizes={label: asked})
         aligned = yield from align(agreed, self._source, run=f"{self.run} {round}".encode())
@@ -138,18 +158,26 @@ class PredictionLearner(SessionLearner):
             rows = aligned.positions(peer)
             log.note(self._now(), rows=np.sort(rows[rows != ABSENT]).tolist())
         whole = self.parties.rows == "labelled"
-        part, size = partial(self._part, aligned, whole=whole), aligned.rows * (2 if whole else 1)
+        part, size = partial(self._part, aligned, whole=whole), aligned.rows * (width + whole)
         message = yield from collect(part, size=size, to=label, among=self.features)
         if label in self.files:
             self.results.append(self._predicted(aligned, message.read(label), whole=whole))
         return Step(torch.tensor([aligned.common], dtype=torch.float64), over=True)
 
-    def _agree(self) -> Questions[None]:
+    def _request(self, peer: str) -> Ints:
+        """Return the number of rows of the label holder, and of the numbers that others add to a prediction."""
+        return np.array([len(self.parties.party(peer)), self.files[peer].width])
+
+    def _agree(self, width: int) -> Questions[None]:
         """End the session where parties have parts of different models."""
-        names = self.parties.names
-        digests = yield from state(lambda peer: _digest(self.files[peer]), peers=names)
-        for peer, digest in zip(names, digests.tolist(), strict=True):
-            if digest != digests[names.index(self.parties.label)]:
+
+        def stated(peer: str) -> Ints:
+            return np.array([_digest(self.files[peer], each) for each in self.features])
+
+        digests = yield from state_several(stated, size=len(self.features), peers=[self.parties.label, *self.features])
+        label, *others = digests.reshape(-1, len(self.features))
+        for number, (peer, own) in enumerate(zip(self.features, others, strict=True)):
+            if own[number] != label[number] or (peer in self.files and self.files[peer].width != width):
                 raise DataError(
                     f"{peer} has a part of another model than {self.parties.label}; name the run directories of the "
                     "same run"
@@ -169,27 +197,34 @@ class PredictionLearner(SessionLearner):
             log.note(now, asked=asked)
 
     def _part(self, aligned: AlignedRows, peer: str, *, whole: bool) -> Ints:
-        """Return the parts of the linear predictors of a feature holder, and for all rows of whom it knows."""
+        """Return what a feature holder adds to predictions, and for all rows of whom it knows."""
         if peer not in self.features:
             return np.zeros(0, np.int64)  # of an empty total
         rows = aligned.positions(peer)
         part = self.files[peer].predictor_at(rows)
         if part.size and np.abs(part).max() >= MAX_PREDICTOR:
             raise ModelError(
-                f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; check the "
-                "units of its columns"
+                f"{peer} adds {np.abs(part).max():.3g} to a prediction, beyond what a sum can hold; check the units of "
+                "its columns"
             )
-        points = np.rint(part * FRACTION).astype(np.int64)
+        points = np.rint(part * FRACTION).astype(np.int64).ravel()
         known = (rows != ABSENT).astype(np.int64) << self.features.index(peer)
         return np.concatenate([points, known]) if whole else points
 
     def _predicted(self, aligned: AlignedRows, total: Ints, *, whole: bool) -> JoinedPredictions:
         """Return the predictions of the label holder's rows."""
         own, places = self.files[self.parties.label], aligned.positions(self.parties.label)
-        foreign, known = np.zeros(len(own)), [list[str]() for _ in range(len(own))]
-        foreign[places] = total[: aligned.rows] / FRACTION
+        foreign, known = np.zeros_like(own.predictor), [list[str]() for _ in range(len(own))]
+        sums, size = foreign[places], aligned.rows * own.width
+        sums[:] = total[:size].reshape(sums.shape) / FRACTION
+        if sums.size and np.abs(sums).max() > len(self.features) * MAX_PREDICTOR:
+            raise PrivacyError(
+                f"{self.parties.label} receives numbers that {listed(self.features)} cannot add to predictions, so a "
+                "party does not follow the protocol; predict without it"
+            )
+        foreign[places] = sums
         everybody = (1 << len(self.features)) - 1
-        there = total[aligned.rows :] if whole else np.full(aligned.rows, everybody)
+        there = total[size:] if whole else np.full(aligned.rows, everybody)
         for place, bits in zip(places.tolist(), there.tolist(), strict=True):
             features = [peer for number, peer in enumerate(self.features) if bits >> number & 1]
             known[place] = [self.parties.label, *features]
@@ -249,20 +284,21 @@ def plan_prediction(
         live=True,
     )
     statement = (
-        f"no row leaves its owner; {label} receives the sum of the others' parts of the linear predictor of each of "
-        f"its rows, and each feature holder learns for which of its rows {label} asks"
+        f"no row leaves its owner; {label} receives {SHOWN[experiment.model.name]}; asked again, the model shows the "
+        "same, but another model of the same people shows more; each feature holder learns for which of its rows "
+        f"{label} asks"
     )
     learned = {"every peer": f"for how many rows {label} asks, and how many of them all parties know"}
     return replace(made, protection=replace(made.protection, totals=statement, learned=learned)), learner
 
 
 def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
-    """Return the keys of people of a run whose predictions follow from sums of linear predictors.
+    """Return the keys of people of a run whose parties can predict live.
 
     Raises
     ------
     InputError
-        It has no keys, its model has no linear predictors, or they would show what the run hides.
+        It has no keys, or predictions would show rows, or what the run hides.
     """
     options = experiment.data.options
     if "keys" not in options or "label" not in options:
@@ -270,10 +306,11 @@ def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
             f'"{experiment.name}" has no keys of people, so parties cannot find new ones; predict with a run on '
             'data.name = "vertical"'
         )
-    if experiment.model.name not in LINEAR:
+    if experiment.model.name not in SHOWN:
         raise InputError(
-            f'live predictions are sums of linear predictors, which model.name = "{experiment.model.name}" has not; '
-            'predict with the files of all parties in one place, such as p2pfl predict RUN "new/{peer}.csv"'
+            f'live predictions of model.name = "{experiment.model.name}" would show rows of the parties, such as by '
+            "distances to all training rows; predict with the files of all parties in one place, such as p2pfl predict "
+            'RUN "new/{peer}.csv"'
         )
     if options.get("rows") == "hidden":
         raise InputError(
@@ -283,7 +320,7 @@ def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
     return read_keys(options["keys"])
 
 
-def _digest(file: PartyFile) -> int:
-    """Return a digest of what all parties know of a model."""
-    public = [file.tensors[name].astype("<f8").tobytes() for name in FACTS if name != "value"]
-    return int.from_bytes(hashlib.sha256(b"".join(public)).digest()[:DIGEST_BYTES], "little")
+def _digest(file: PartyFile, peer: str) -> int:
+    """Return a digest of what the label holder and a feature holder both know of a model."""
+    known = b"".join(each.astype("<f8").tobytes() for each in file.block.known_to_both(file.tensors, peer))
+    return int.from_bytes(hashlib.sha256(known).digest()[:DIGEST_BYTES], "little")

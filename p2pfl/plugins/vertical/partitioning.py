@@ -33,8 +33,10 @@ from p2pfl.plugins.vertical.split_learner import SplitLearner
 from p2pfl.plugins.vertical.split_network import SplitNetwork
 from p2pfl.plugins.vertical.vertical_components import VerticalPCA
 from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
+from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
+from p2pfl.plugins.vertical.vertical_lasso import VerticalLasso
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
-from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
+from p2pfl.plugins.vertical.vertical_models import VerticalModel
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
 from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.results import Run

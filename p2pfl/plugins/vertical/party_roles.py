@@ -18,6 +18,9 @@ ROWS_PER_COEFFICIENT = 10
 MAX_PREDICTORS = 14
 """Most linear predictors that the label holder may see of a row, over all runs."""
 
+MAX_FITS = 2
+"""Most fits that a process begins in a round: one is played again if a peer was lost, which it may be on purpose."""
+
 
 @dataclass(frozen=True)
 class PartyRoles:

@@ -14,10 +14,8 @@ import numpy as np
 from p2pfl.cli import terminal
 from p2pfl.cli.running.running_commands import brokers_of_peer
 from p2pfl.core.errors import InputError, P2PFLError, PeerError
-from p2pfl.data.tables.declaration import PEER
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer.updates import Event, Progress
-from p2pfl.plugins.vertical.block import Block
 from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction, run_keys
 from p2pfl.plugins.vertical.short_session import join_session
 from p2pfl.plugins.vertical.vertical_prediction import (
@@ -80,11 +78,6 @@ def take_part(
     if path is None or table is None:
         raise InputError(f"{folder} has no part of the model of {peer}; name the run directory of this peer")
     file = read_party_file(path, table, keys, unaccounted=unaccounted)
-    if not isinstance(file.block, Block):
-        raise InputError(
-            f"{path} is a part of the model {file.block.name}, which predicts from the files of all parties in one "
-            f'place alone; leave --live out, and name the tables of all, such as "new/{PEER}.csv"'
-        )
     if not file.block.label:
         _serve(experiment, peer, {peer: file}, most=most, folder=folder)
     return _ask(experiment, peer, file)
@@ -137,7 +130,7 @@ def _ask(experiment: Experiment, peer: str, file: PartyFile) -> JoinedPrediction
         if not (error.absent or error.gone):
             raise
         terminal.note(f"p2pfl: {error}; all rows have the prediction of {peer} alone")
-        return predict_rows(file, np.zeros(len(file)), [()] * len(file))
+        return predict_rows(file, np.zeros_like(file.predictor), [()] * len(file))
     return learner.results[-1]  # an attempt that was played again has left another one
 
 

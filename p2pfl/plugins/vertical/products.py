@@ -1,6 +1,6 @@
 r"""Products of columns of two parties, hidden by random numbers that a third peer deals.
 
-The left party holds X ``[n, a]``, the right one Y ``[n, b]``, and the dealer D has sent each a key:
+The left party holds X ``[n, a]``, the right one Y ``[n, b]``, and the dealer D has drawn a key with each:
 
 .. math:: &D, L: \; R, S_L = \mathrm{PRG}(K_L) \qquad D, R: \; Q = \mathrm{PRG}(K_R) \\
           &L \to R: \; E = X + R \qquad R \to L: \; F = Y + Q \qquad D \to R: \; S_R = R^T Q - S_L \\
@@ -22,6 +22,7 @@ on private data, 2002.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -236,16 +237,20 @@ class Products:
         return read
 
     def _key(self, dealer: str, party: str) -> Questions[Callable[[str], bytes]]:
-        """Return the key that a dealer shares with a party, which is sent before its first use."""
+        """Return the key that a dealer and a party draw together before its first use."""
         if (dealer, party) not in self._keys:
-            drawn = cache(lambda: self.source.bytes(KEY_BYTES, purpose=f"{self.purpose} for {party}", peer=dealer))
-            message = yield from send(
-                lambda: np.frombuffer(drawn(), "<i8").astype(np.int64), size=KEY_BYTES // 8, sender=dealer, to=party
-            )
-            self._keys[dealer, party] = lambda peer: (
-                drawn() if peer == dealer else message.read(peer).astype("<i8").tobytes()
-            )
+            read = yield from self._send_secret(dealer, party)
+            back = yield from self._send_secret(party, dealer)  # a dealer that repeats its key repeats no mask
+            self._keys[dealer, party] = cache(lambda peer: hashlib.sha256(read(peer) + back(peer)).digest())
         return self._keys[dealer, party]
+
+    def _send_secret(self, sender: str, to: str) -> Questions[Callable[[str], bytes]]:
+        """Send secret bytes, and return the function by which both peers read them."""
+        drawn = cache(lambda: self.source.bytes(KEY_BYTES, purpose=f"{self.purpose} for {to}", peer=sender))
+        message = yield from send(
+            lambda: np.frombuffer(drawn(), "<i8").astype(np.int64), size=KEY_BYTES // 8, sender=sender, to=to
+        )
+        return lambda peer: drawn() if peer == sender else message.read(peer).astype("<i8").tobytes()
 
     def _send_left(self, matrices: Sequence[Matrix], to: str, key: Callable[[str], bytes]) -> Questions[None]:
         """Send masked matrices that a party has not yet received."""

@@ -18,7 +18,7 @@ from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule
 from p2pfl.plugins.vertical.aligned_table import kept_features
 from p2pfl.plugins.vertical.block import PartModel
 from p2pfl.plugins.vertical.party_network import PartyNetwork
-from p2pfl.plugins.vertical.split_network import KINDS, TARGET, SplitNetwork
+from p2pfl.plugins.vertical.split_network import FIGURES, KINDS, TARGET, SplitNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,7 @@ class SplitBlock(PartModel):
     """
 
     name: ClassVar[str] = SplitNetwork.name
+    known_to_all: ClassVar[tuple[str, ...]] = (FIGURES,)
     traits: ClassVar[ModelTraits] = ModelTraits(
         steps=("optimizer", "rate", "options", "schedule", "batch", "epochs", "steps", "dtype", "device")
     )
@@ -149,7 +150,7 @@ class SplitModule(TensorModule):
     target: torch.Tensor
 
     def __init__(self, network: PartyNetwork, features: int, kept: list[int]) -> None:
-        shapes = dict.fromkeys(("mean", "deviation"), (features,))
+        shapes = {**dict.fromkeys(("mean", "deviation"), (features,)), FIGURES: (len(SplitNetwork.figures),)}
         super().__init__(shapes | ({} if network.top is None else {TARGET: (2,)}))
         self.network, self.kept = network.double(), kept
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import PrivacyError
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data.parties import Parties
@@ -20,10 +21,11 @@ from p2pfl.learning.learner import OwnBaselines
 from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.aligned_table import AlignedTable, StandardisedColumns, kept_columns
 from p2pfl.plugins.vertical.alignment import align
-from p2pfl.plugins.vertical.label_protection import secret_of_labels
+from p2pfl.plugins.vertical.label_protection import changed_labels
 from p2pfl.plugins.vertical.matching import ABSENT
 from p2pfl.plugins.vertical.party_network import PartyTraining, SplitSteps
-from p2pfl.plugins.vertical.split_network import TARGET, SplitNetwork
+from p2pfl.plugins.vertical.party_roles import MAX_FITS, MAX_PREDICTORS
+from p2pfl.plugins.vertical.split_network import FIGURES, TARGET, SplitNetwork
 from p2pfl.plugins.vertical.split_training import SplitData, SplitRound
 from p2pfl.plugins.vertical.vertical_learner import ColumnLearner
 
@@ -54,6 +56,7 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
     """
 
     traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, private=True)
+    _begun = (-1, 0)  # the last round of this learner, and how often it has begun
 
     def __init__(
         self,
@@ -86,6 +89,13 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
 
     def asking_from(self, rows: Rows, *, peers: Sequence[str], round: int) -> Asking:
         """Return the questions of a round that starts from the models ``[R, P]`` of local peers."""
+        last, begun = self._begun
+        self._begun = round, begun + 1 if round == last else 1
+        if self._begun[1] > MAX_FITS:
+            raise PrivacyError(
+                f"a peer was lost {MAX_FITS} times in round {round}, and each further time would show more of the "
+                "columns; find out why, and start the run again at all peers"
+            )
         before = {}
         if rows[0][0]:  # training rows, the first figure of every peer
             before = {peer: self.tensors(row, peer=peer) for peer, row in zip(peers, rows, strict=True)}
@@ -114,6 +124,10 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
 
         return Step(self._packed(figures, Layout((), ()), {}), loss, own=own)
 
+    def kept(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return the tensors of a peer's model, for the file that it keeps."""
+        return super().kept(row, peer=peer) | {FIGURES: row[: len(self.model.figures)].clone()}
+
     def baselines(self, models: Mapping[str, torch.Tensor]) -> OwnBaselines:
         """Return the scores of one network of the label holder's columns, and of one of all columns in one place.
 
@@ -140,10 +154,27 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
         label = self.parties.label
         before = {label: self.tensors(models[label], peer=label)}
         table = self.table(models[label], before)
-        columns = self._data(table, label, (), lambda: before[label][LABELS]).columns(label, test=True)
         training = self._training(label, tensors=before[label])
-        scores = self._scores(table, training.outputs(training.embedding(columns)))
+        scores = self._scores(table, training.outputs(self.embedding(models, label, test=True)))
         return dict(zip(self.model.scores, scores.tolist(), strict=True))
+
+    def predictors(self, peer: str) -> int:
+        """Return all that may be shown of a row: embeddings show columns, and gradients what is predicted from them."""
+        return MAX_PREDICTORS if peer in self.parties.names else 0
+
+    def embedding(self, models: Mapping[str, torch.Tensor], peer: str, *, test: bool = False) -> torch.Tensor:
+        """Return a party's part of the embedding of the training rows, or of the test rows, ``[n, k]``.
+
+        Parameters
+        ----------
+        models
+            Models ``[P]`` by peer, of which that of the party is read.
+        peer, test
+            The party, and whether the rows are those of test.
+        """
+        before = {peer: self.tensors(models[peer], peer=peer)}
+        data = self._data(self.table(models[peer], before), self.parties.label, (), lambda: before[peer][LABELS])
+        return self._training(peer, tensors=before[peer]).embedding(data.columns(peer, test=test))
 
     def table(self, row: torch.Tensor, before: Mapping[str, Mapping[str, Floats]]) -> AlignedTable:
         """Return the common rows of a run that has begun.
@@ -228,8 +259,7 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
         party = self.parties.party(label)
         if self.model.label_epsilon is None:
             return party.targets
-        response = self.model.response(self.model.outputs(party))
-        return response.labels(party.targets, secret_of_labels(party, self._source, peer=label))
+        return changed_labels(self.parties, self.model.response(self.model.outputs(party)), self._source)
 
     def _units(self, columns: StandardisedColumns) -> Floats:
         """Return the units in which a network takes the columns of a party, ``[F]``."""

@@ -27,7 +27,7 @@ from p2pfl.plugins.vertical.aligned_table import check_complete
 from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.label_protection import RandomisedResponse
 from p2pfl.plugins.vertical.party_network import NETWORK, PartyNetwork
-from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles
 from p2pfl.plugins.vertical.split_statement import SplitRun
 from p2pfl.plugins.vertical.split_training import Loss
 
@@ -36,6 +36,9 @@ SCORES: Mapping[str, tuple[str, ...]] = {
     "regression": ("loss", "r2"),
 }
 """Names of the scores of a task."""
+
+FIGURES = "figures"
+"""Tensor of numbers that every peer has, in the file of each."""
 
 KINDS = ("linear", "mlp")
 """Modules that p2pfl builds."""
@@ -78,7 +81,7 @@ class SplitNetwork:
 
     name: ClassVar[str] = "split_network"
     figures: ClassVar[tuple[str, ...]] = ("samples", "held_out", "loss")
-    predictors: ClassVar[int] = 0
+    predictors: ClassVar[int] = MAX_PREDICTORS
     noisy: ClassVar[bool] = False
     received: ClassVar[str] = "its own part of the network"
     published: ClassVar[str] = "the mean loss of each round"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from p2pfl.plugins.vertical.party_roles import MAX_FITS, MAX_PREDICTORS
 from p2pfl.plugins.vertical.statement import GUESSED_IDS, KEY_BYTES, WORD, VerticalRun, listed
 from p2pfl.results.formats import size
 
@@ -50,7 +51,8 @@ class SplitRun(VerticalRun):
         }
         for peer in self.features:
             learned[f"{peer}, a feature holder"] = (
-                f"{common}; whenever a training row is in a step, the gradient of its embedding, {self._shown()}"
+                f"{common}; whenever a training row is in a step, the gradient of its embedding, {self._shown()}; the "
+                f"gradient also shows what {self.label} predicts at that step, hence something of its columns"
             )
         if self.helper is not None:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
@@ -69,19 +71,21 @@ class SplitRun(VerticalRun):
         sure = math.exp(self.label_epsilon) / (1 + math.exp(self.label_epsilon))
         return (
             f"which shows a label that is changed at random: of two classes, it is the true one with probability "
-            f"{sure:.3f}, in any number of steps and runs on this table"
+            f"{sure:.3f}, in any number of steps, and of runs that name people and classes alike"
         )
 
     def _malicious(self) -> dict[str, str]:
         """Return what peers can do that do not follow the protocol."""
         return {
             f"{self.label}, if it sends crafted gradients": (
-                "chooses what the others' networks compute, so that embeddings show columns; only a contract answers "
-                "this"
+                "chooses what the others' networks compute, so that embeddings show columns; the account counts a run "
+                f"as all {MAX_PREDICTORS} predictors of its rows, and a process begins a round {MAX_FITS} times at "
+                "most, but only a contract answers the attack itself"
             ),
             "a feature holder with some known labels": (
                 "can train a top of its own on its embeddings, which then predicts labels from its columns"
             ),
+            "a peer that sends numbers that no embedding or gradient has": "ends the run",
             "anybody with guessed ids": GUESSED_IDS,
         }
 

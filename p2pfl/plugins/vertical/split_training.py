@@ -25,11 +25,12 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import LearningError
+from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.learning.additive import Questions
 from p2pfl.learning.steps.optimisers import StepClock
 from p2pfl.plugins.vertical.party_network import PartyTraining, SplitSteps
 from p2pfl.plugins.vertical.private_messages import PrivateMessage, collect, publish, send_floats
+from p2pfl.plugins.vertical.statement import listed
 
 EMBEDDING_BITS = 24
 """Fraction bits of embeddings."""
@@ -109,7 +110,7 @@ class SplitRound:
         foreign: Callable[[], Floats] = partial(np.zeros, size)
         if among:
             answer = cache(lambda peer: _points(peer, parts(peer)))
-            foreign = _reading((yield from collect(answer, size=size, to=label, among=among)))
+            foreign = _reading((yield from collect(answer, size=size, to=label, among=among)), among)
         self.pending[label].append(partial(self._learn, number, rows, foreign))
         for peer in among:
             read = yield from send_floats(self._newest_gradient, size=size, sender=label, to=peer)
@@ -145,7 +146,7 @@ class SplitRound:
             return _points(peer, self.settle(peer).embedding(data.columns(peer, test=True)))
 
         size = data.tested * data.width
-        foreign = _reading((yield from collect(answer, size=size, to=data.label, among=data.features)))
+        foreign = _reading((yield from collect(answer, size=size, to=data.label, among=data.features)), data.features)
 
         def outputs() -> torch.Tensor:
             training = self.settle(data.label)
@@ -179,8 +180,13 @@ class SplitRound:
         self, peer: str, number: int, parts: Callable[[str], torch.Tensor], read: Callable[[], Floats]
     ) -> None:
         """Take the step of another party, by the gradient that it received."""
-        training, part = self.training(peer), parts(peer)
-        inner = (part * _as_part(read(), part)).sum()
+        training, part, gradient = self.training(peer), parts(peer), read()
+        if not np.isfinite(gradient).all():
+            raise PrivacyError(
+                f"{peer} receives a gradient from {self.data.label} that has no numbers; {self.data.label} does not "
+                "follow the protocol, so end the run"
+            )
+        inner = (part * _as_part(gradient, part)).sum()
         training.move(torch.autograd.grad(inner, training.parameters, allow_unused=True), number, self.clock)
 
 
@@ -198,6 +204,16 @@ def _as_part(values: Floats, part: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(values).to(part.dtype).to(part.device).view_as(part)
 
 
-def _reading(message: PrivateMessage) -> Callable[[], Floats]:
-    """Return the function by which the receiver reads a sum of embeddings."""
-    return lambda: np.ldexp(message.read(message.receiver).astype(np.float64), -EMBEDDING_BITS)
+def _reading(message: PrivateMessage, among: Sequence[str]) -> Callable[[], Floats]:
+    """Return the function by which the receiver reads a sum of embeddings, which refuses what no sum of them is."""
+
+    def read() -> Floats:
+        values = np.ldexp(message.read(message.receiver).astype(np.float64), -EMBEDDING_BITS)
+        if values.size and np.abs(values).max() > len(among) * MAX_EMBEDDING:
+            raise PrivacyError(
+                f"{message.receiver} receives numbers from {listed(among)} that no embeddings are; a party does not "
+                "follow the protocol, so end the run"
+            )
+        return values
+
+    return read

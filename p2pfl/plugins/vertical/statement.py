@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from p2pfl.data.parties import CommonRows
 from p2pfl.experiment.partitionings import Disclosure
 from p2pfl.plugins.vertical.feature_maps import MapOptions
-from p2pfl.plugins.vertical.party_roles import LEAST_ROWS, MAX_PREDICTORS
-from p2pfl.plugins.vertical.weighted_products import ROWS_PER_WEIGHT
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
+from p2pfl.plugins.vertical.weighted_products import MIN_PEOPLE
 from p2pfl.privacy.paillier import MODULUS_BITS
 from p2pfl.results.formats import size
 
@@ -179,7 +179,8 @@ class VerticalRun:
         }
         if self.joined == "hidden":
             lies["a party with a column that is 1 for one of its people"] = (
-                "reads whether they are in the other table: the column has no coefficient if they are not"
+                "reads whether they are in the other table, of one of them for each of its columns: the column has no "
+                "coefficient if they are not"
             )
         if self.steps:
             noise = ", but the last, under noise of at least 30 % of what changes in them" if self.noisy else ""
@@ -189,7 +190,7 @@ class VerticalRun:
             )
             lies[f"{self.solver}, if it sends crafted coefficients"] = (
                 f"chooses whose rows count most in sums: {self.label} sends none in which one person has more than "
-                f"1/{LEAST_ROWS // ROWS_PER_WEIGHT} of all weights, but two such sums may differ in one person"
+                f"1/{MIN_PEOPLE} of all weights, but two such sums may differ in one person"
             )
             if self.noisy:
                 lies["a peer that asks for less noise, or alters published numbers"] = (
@@ -285,7 +286,7 @@ class KernelRun(VerticalRun):
         )
 
     def _learned(self) -> dict[str, str]:
-        learned = super()._learned()
+        learned = super(KernelRun, replace(self, steps=0))._learned()
         seen = f"sums of the squared distances of {listed(self.features)} between all pairs of rows"
         own_rows = learned[f"{self.label}, the label holder"].partition("; ")[0]
         learned[f"{self.label}, the label holder"] = (
@@ -300,6 +301,9 @@ class KernelRun(VerticalRun):
     def _malicious(self) -> dict[str, str]:
         return {
             f"{self.label} and a party, if they conspire": "read the distances of the others alone",
+            "a party that enters other distances": (
+                f"makes the model wrong and learns nothing; {self.label} ends the run at numbers that no distances are"
+            ),
             "anybody with guessed ids": GUESSED_IDS,
         }
 

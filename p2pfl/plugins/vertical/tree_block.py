@@ -84,6 +84,17 @@ class TreeBlock(LearnsTogether, AlignedBoosting):
         joint = {f"{JOINT}{name}": alone[name] for name in trees}
         return counts | alone | joint | dict.fromkeys(("owner", "owned"), (self.capacity,))
 
+    def known_to_both(self, tensors: Tensors, peer: str) -> Sequence[Floats]:
+        """Return the numbers that all parties have, and of each split of a feature holder its number and its column."""
+        counts = [tensors[name] for name in COUNTS]
+        if not self.label:
+            used = np.flatnonzero(tensors["place"] != UNUSED)
+            order = used[np.argsort(tensors["place"][used])]
+            return [*counts, tensors["place"][order], tensors["split_feature"][order]]
+        splits = slice(int(tensors["splits"][0]))
+        places = np.flatnonzero(tensors["owner"][splits] == self.parties.index(peer))
+        return [*counts, places.astype(np.float64), tensors["owned"][places]]
+
     def module(self) -> nn.Module:
         """Return the module of the label holder's own trees; splits of another party predict nothing."""
         return super().module() if self.label else StatisticModule(self.shapes, subject="the part of one party")

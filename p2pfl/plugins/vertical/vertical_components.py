@@ -97,7 +97,7 @@ class VerticalPCA:
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the decomposition."""
         rows = len(table.trained)
-        joined = JoinedTable(roles, rows, partial(self._columns, table), lambda _: np.zeros(rows))
+        joined = JoinedTable(roles, rows, partial(self._columns, table), lambda _: np.zeros(rows), table.parties.least)
         components = yield from decompose(joined, source, standardise=self.standardise)
         kept = np.zeros(self.components)
         kept[: len(components.variance)] = components.variance[: self.components]

@@ -34,7 +34,8 @@ from p2pfl.plugins.vertical.linear import LinearFit
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.private_messages import PrivateMessage, ints_to_large, large_to_ints, publish, send
 from p2pfl.plugins.vertical.statement import DescentRun, VerticalRun
-from p2pfl.plugins.vertical.vertical_models import VerticalFit, VerticalRegression
+from p2pfl.plugins.vertical.vertical_models import VerticalFit
+from p2pfl.plugins.vertical.vertical_regression import VerticalRegression
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.paillier import MODULUS_BITS, Powers, PrivateKey, PublicKey, Stream, stream

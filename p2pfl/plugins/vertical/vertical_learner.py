@@ -23,15 +23,12 @@ from p2pfl.learning.learner import OwnBaselines, SequentialLearner
 from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.alignment import align, check_parties
-from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles
+from p2pfl.plugins.vertical.party_roles import MAX_FITS, MAX_PREDICTORS, PartyRoles
 from p2pfl.plugins.vertical.vertical_models import ColumnModel, VerticalFit, VerticalModel
 from p2pfl.privacy.keys import SecretSource, Source
 
 OwnTensors = Mapping[str, Floats]
 """Tensors of a private model by name."""
-
-MAX_FITS = 2
-"""Most fits that a process begins in a round: one is played again if a peer was lost, which it may be on purpose."""
 
 Model = TypeVar("Model", bound=ColumnModel)
 
@@ -57,6 +54,7 @@ class ColumnLearner(SequentialLearner, Generic[Model]):
         Share of the common rows that are held out for scores.
     """
 
+    max_predictors: ClassVar[int] = MAX_PREDICTORS
     value_metric: ClassVar[str] = "r2 of the training rows"
     gradients_missing = "models of columns at different peers have none"
 
@@ -174,6 +172,16 @@ class ColumnLearner(SequentialLearner, Generic[Model]):
             )
         return shares
 
+    def predictors(self, peer: str) -> int:
+        """Return how many linear predictors of each row of a local party the run shows the label holder at most.
+
+        What shows more of a row than a predictor counts as all that may be shown.
+        """
+        if peer not in self.roles.features:
+            return 0
+        tested = int(self.test > 0 and bool(self.model.scores) and self.parties.rows != "hidden")
+        return MAX_PREDICTORS if self.model.predictors else tested
+
     def _own_layout(self, peer: str) -> Layout:
         if peer not in self.parties.own:
             return Layout((), ())
@@ -201,26 +209,20 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
     """
 
     traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True, private=True)
-    max_predictors: ClassVar[int] = MAX_PREDICTORS
     _begun = 0  # fits of this learner, which is another one once a peer begins again
 
     def shapes(self, peer: str) -> Shapes:
         """Return the shapes of the private tensors of a local party."""
         return self.model.shapes(self.parties.party(peer), label=peer == self.parties.label)
 
-    def predictors(self, peer: str) -> int:
-        """Return how many linear predictors of each row of a local party the run shows the label holder at most."""
-        if peer not in self.roles.features:
-            return 0
-        tested = int(self.test > 0 and bool(self.model.scores) and self.parties.rows != "hidden")
-        return MAX_PREDICTORS if self.model.predictors else tested
-
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of the round."""
         del row
         source = self._source
         aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
-        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test, source)
+        table = AlignedTable(
+            self.parties, aligned.positions, aligned.rows, self.seed, self.test, source, common=aligned.common
+        )
         self._table[:] = [table]
         self._begun += 1
         if self._begun > MAX_FITS:

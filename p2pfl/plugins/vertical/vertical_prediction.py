@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,11 @@ class PartyFile:
         ``[n, S]``; of a network, its part of the embedding, ``[n, k]``.
         """
         return self.block.predictor_of(self.tensors, self.features)
+
+    @property
+    def width(self) -> int:
+        """Number of numbers that a party adds to the prediction of a row."""
+        return math.prod(np.shape(self.block.absent_predictor(self.tensors)))
 
     def predictor_at(self, rows: Ints) -> Floats:
         """Return what the party adds to predictions of some rows, of which -1 stands for a person whom it lacks."""

@@ -161,6 +161,7 @@ class VerticalBoosting:
             cache(lambda peer: self._columns(table, peer)),
             table.targets,
             self._joined,
+            table.parties.least,
         )
         trees = yield from fit_trees(shared, self._model(), source)
         known = {"samples": float(len(table.trained)), "held_out": float(len(table.held_out)), **trees.figures}

@@ -27,8 +27,8 @@ from p2pfl.plugins.vertical.ring import Words, fixed_point, limb_bits, multiply,
 MAX_PAIRED_COLUMNS = 32
 """Columns of a party beyond which products of pairs are more numbers than shares of all steps."""
 
-ROWS_PER_WEIGHT = 5
-"""Common rows, of those that must be there at least, for each person whose weights could make up a sum alone."""
+MIN_PEOPLE = 10
+"""Least sum of weights in units of the largest one: people whose equal weights would make up the sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class RowWeights:
     score_bound: float | None = None
     weight_bound: float | None = None
 
-    def checked(self, owner: str, *, least: float) -> RowWeights:
+    def checked(self, owner: str) -> RowWeights:
         """Return the same, unless one person has much of the weights or scores in the sums; called at their owner.
 
         Sums then show the row of this person, which a solver can bring about by the coefficients that it sends.
@@ -58,8 +58,6 @@ class RowWeights:
         ----------
         owner
             Name of the label holder.
-        least
-            Least sum of the magnitudes, in units of the largest one.
 
         Raises
         ------
@@ -68,9 +66,9 @@ class RowWeights:
         """
         for values, name in ((self.weights, "weights"), (self.scores, "residuals")):
             sizes = np.abs(values)
-            if not sizes.sum() >= least * sizes.max(initial=0.0):
+            if not sizes.sum() >= MIN_PEOPLE * sizes.max(initial=0.0):
                 raise PrivacyError(
-                    f"{owner} sends no sums in which one person has more than 1/{least:.0f} of all {name}, as they "
+                    f"{owner} sends no sums in which one person has more than 1/{MIN_PEOPLE} of all {name}, as they "
                     "come close to that person's row; set model.options.ridge, merge rare levels, or leave out the "
                     "column that tells the class"
                 )
@@ -154,8 +152,7 @@ class WeightedProducts:
         exact
             True for weights of twice as many bits.
         """
-        least = self.factored.blocks.table.least / ROWS_PER_WEIGHT
-        step = _WeightedStep(self, cache(lambda: weighted().checked(self.label, least=least)), exact=exact)
+        step = _WeightedStep(self, cache(lambda: weighted().checked(self.label)), exact=exact)
         told = yield from send_floats(
             step.told, size=step.width + 2 + step.width + step.width**2, sender=self.label, to=self.design.roles.solver
         )

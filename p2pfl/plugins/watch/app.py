@@ -116,22 +116,22 @@ class Server:
         at, score = _seconds(request), request.query_params.get("score")
         peers = request.query_params.getlist("peer")[:MAX_CURVES]
 
-        def found() -> dict[str, Any]:
+        def read() -> dict[str, Any]:
             swarm = self._swarm(at)
             return asdict(swarm.history.curves(score or swarm.metric or "", peers=peers))
 
-        return JSONResponse(await self._read(found))
+        return JSONResponse(await self._read(read))
 
     async def lanes(self, request: Request) -> Response:
         """Return the recent activities of peers, until now or a time."""
         at = _seconds(request)
         peers = request.query_params.getlist("peer")[:MAX_CURVES]
 
-        def found() -> dict[str, Any]:
+        def read() -> dict[str, Any]:
             now = self._feed.at if at is None else at
             return frames.lanes(self._swarm(at), now=now, seconds=frames.LANE_SECONDS, peers=peers)
 
-        return JSONResponse(await self._read(found))
+        return JSONResponse(await self._read(read))
 
     async def metrics(self, request: Request) -> Response:  # noqa: ARG002
         """Return the metrics for Prometheus."""

@@ -113,8 +113,8 @@ def calibrate(
     Examples
     --------
     >>> from p2pfl.topology import hypercube
-    >>> found = calibrate(hypercube(4), mu=0.268051, clip=1.0, rounds=1, steps=16)
-    >>> round(found.noise, 4), round(found.mask, 4)
+    >>> calibrated = calibrate(hypercube(4), mu=0.268051, clip=1.0, rounds=1, steps=16)
+    >>> round(calibrated.noise, 4), round(calibrated.mask, 4)
     (0.9782, 6.382)
     """
     weights = weights or metropolis(graph)

@@ -114,8 +114,8 @@ def worst_off(peers: Iterable[Mapping[SampledSteps, int]], *, delta: float) -> d
 
     Examples
     --------
-    >>> found = worst_off([{SampledSteps(1.0, 0.01, 50): 10}, {SampledSteps(1.0, 0.02, 50): 12}], delta=1e-5)
-    >>> found["sampling_rate"], found["steps"]
+    >>> worst = worst_off([{SampledSteps(1.0, 0.01, 50): 10}, {SampledSteps(1.0, 0.02, 50): 12}], delta=1e-5)
+    >>> worst["sampling_rate"], worst["steps"]
     (0.02, 600)
     """
     kinds = {frozenset((each, count) for each, count in rounds.items() if count) for rounds in peers}

@@ -96,12 +96,12 @@ class DeviceRequest:
     @classmethod
     def _of(cls, table: dict[str, Any]) -> Self:
         public = base64.b64decode(table["key"].removeprefix(_PREFIX), validate=True)
-        found = cls(table["peer"], public, table["certificate_request"])
+        request = cls(table["peer"], public, table["certificate_request"])
         signature = base64.b64decode(table["signature"], validate=True)
-        if not verify(public, found.signed, signature, domain=DOMAIN):
-            raise ValueError(found.peer)
-        _ = found.read  # raises if it is none
-        return found
+        if not verify(public, request.signed, signature, domain=DOMAIN):
+            raise ValueError(request.peer)
+        _ = request.read  # raises if it is none
+        return request
 
 
 def request(peer: str, *, keys: Path, to: Path) -> DeviceRequest:

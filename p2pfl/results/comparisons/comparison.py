@@ -203,8 +203,8 @@ def compare(
     --------
     >>> runs = [RunOutcome(values={"rate": rate}, seed=seed, score=score) for rate, seed, score in
     ...         [("0.1", 0, 0.8), ("0.1", 1, 0.7), ("0.2", 0, 0.9), ("0.2", 1, 0.85)]]
-    >>> found = compare(runs, metric="accuracy", against={"rate": "0.1"})
-    >>> round(found.differences[0].difference.mean, 3), found.differences[0].significant
+    >>> comparison = compare(runs, metric="accuracy", against={"rate": "0.1"})
+    >>> round(comparison.differences[0].difference.mean, 3), comparison.differences[0].significant
     (0.125, False)
     """
     groups: dict[tuple[tuple[str, str], ...], dict[int, RunOutcome]] = {}

@@ -45,8 +45,8 @@ def estimate(values: Sequence[float]) -> Estimate:
 
     Examples
     --------
-    >>> found = estimate([0.90, 0.92, 0.94])
-    >>> round(found.mean, 3), round(found.half, 4)
+    >>> interval = estimate([0.90, 0.92, 0.94])
+    >>> round(interval.mean, 3), round(interval.half, 4)
     (0.92, 0.0497)
     >>> estimate([0.9]).half is None
     True
@@ -138,8 +138,8 @@ def compare_paired(values: Sequence[float], reference: Sequence[float]) -> tuple
 
     Examples
     --------
-    >>> found, p = compare_paired([0.92, 0.95, 0.93], [0.90, 0.91, 0.92])
-    >>> round(found.mean, 4), round(found.half, 4), round(p, 4)
+    >>> difference, p = compare_paired([0.92, 0.95, 0.93], [0.90, 0.91, 0.92])
+    >>> round(difference.mean, 4), round(difference.half, 4), round(p, 4)
     (0.0233, 0.0379, 0.1181)
     """
     from scipy.special import stdtr  # noqa: PLC0415

@@ -86,7 +86,7 @@ def alarms_among(events: Iterable[Notice]) -> tuple[MasksUncancelled | LossRose,
     --------
     >>> alarm = MasksUncancelled(peer="ada", round=3, partners=("bob",), now={}, deviation=0.3)
     >>> over = MasksCancelled(peer="ada", round=3, partners=("bob",))
-    >>> [found.cancelled for found in alarms_among([alarm])], [found.cancelled for found in alarms_among([alarm, over])]
+    >>> [alarm.cancelled for alarm in alarms_among([alarm])], [alarm.cancelled for alarm in alarms_among([alarm, over])]
     ([False], [True])
     """
     alarms: list[tuple[MasksUncancelled | LossRose, set[str]]] = []  # and partners whose masks are left

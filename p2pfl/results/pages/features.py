@@ -92,11 +92,11 @@ def coefficient_table(regression: FittedRegression) -> FactTable:
     return FactTable("Coefficients", heads, shorten(rows, MAX_COEFFICIENTS, rest=REST_SENTENCE)).dense()
 
 
-def proportionality_table(found: FittedRegression) -> FactTable:
+def proportionality_table(fit: FittedRegression) -> FactTable:
     """Return the tests of proportional hazards, or of the same effect at all peers."""
-    pooled = found.errors in {"random", "fixed"}
+    pooled = fit.errors in {"random", "fixed"}
     caption = "Heterogeneity between peers (Q)" if pooled else "Test of proportional hazards"
-    rows = [(each.name, f"{each.statistic:.3f}", each.freedom, p_value(each.p)) for each in found.tests]
+    rows = [(each.name, f"{each.statistic:.3f}", each.freedom, p_value(each.p)) for each in fit.tests]
     return FactTable(caption, ("column", "chi2", "df", "p"), rows)
 
 

@@ -210,7 +210,7 @@ class PeerAccounts:
 
     Parameters
     ----------
-    found
+    recorded
         Account of each local peer.
     wanted
         Guarantee to count.
@@ -228,7 +228,7 @@ class PeerAccounts:
         *,
         samples: bool = False,
     ) -> None:
-        self._found, self._wanted, self._samples = recorded, wanted, samples
+        self._recorded, self._wanted, self._samples = recorded, wanted, samples
         paths = {account.path for account in recorded.values()}
         self._files = {path: Budget(path, wanted, names) for path in paths}
 
@@ -269,7 +269,7 @@ class PeerAccounts:
         InputError
             As :meth:`before`.
         """
-        return self._sampled(self._found[peer], [peer])
+        return self._sampled(self._recorded[peer], [peer])
 
     def spend(
         self,
@@ -323,7 +323,7 @@ class PeerAccounts:
         """Return the peers of each account."""
         groups: dict[PrivacyAccount, list[str]] = {}
         for peer in peers:
-            groups.setdefault(self._found[peer], []).append(peer)
+            groups.setdefault(self._recorded[peer], []).append(peer)
         return [*groups.items()]
 
     def _spent(self, account: PrivacyAccount, peers: Sequence[str]) -> Counter[Cost]:

@@ -39,11 +39,11 @@ def blockages(waits: Mapping[str, Iterable[str]]) -> list[Blockage]:
 
     Examples
     --------
-    >>> [found] = blockages({"ada": ["bob"], "bob": ["cy"], "dan": ["bob", "cy"]})
-    >>> found.blockers, found.waiting
+    >>> [blockage] = blockages({"ada": ["bob"], "bob": ["cy"], "dan": ["bob", "cy"]})
+    >>> blockage.blockers, blockage.waiting
     (('cy',), ('ada', 'bob', 'dan'))
-    >>> [found] = blockages({"ada": ["bob"], "bob": ["cy"], "cy": ["bob"]})
-    >>> found.cycle, found.blockers, found.waiting
+    >>> [blockage] = blockages({"ada": ["bob"], "bob": ["cy"], "cy": ["bob"]})
+    >>> blockage.cycle, blockage.blockers, blockage.waiting
     (True, ('bob', 'cy'), ('ada',))
     """
     graph = {peer: {*others} - {peer} for peer, others in waits.items()}

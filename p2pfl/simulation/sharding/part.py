@@ -143,7 +143,7 @@ class WorkerShard(Shard):
         step = self._step(matrix)
         if step.share is not None:
             average = self.group.total(to_device(step.share.to(rows.dtype), rows.device) @ rows)  # [P]
-            return average.repeat(len(rows), 1)
+            return average.expand(len(rows), -1)
         near = self.near(matrix, rows)
         return mixer(near.matrix, near.rows, keep=id(matrix) in self._kept)
 

@@ -69,6 +69,10 @@ class Shard:
         """Return the values of the local peers, ``[R, ...]``, out of those of all peers, ``[N, ...]``."""
         return values
 
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values of all peers of this process, out of those of the peers that it computes, ``[R, ...]``."""
+        return values
+
     def near(self, matrix: scipy.sparse.csr_array, rows: torch.Tensor) -> Near:
         """Return what local peers receive in a gossip step with weights ``[N, N]``, given the local rows ``[R, P]``."""
         return Near(matrix, rows, self.everyone)

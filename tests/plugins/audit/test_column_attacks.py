@@ -1,10 +1,14 @@
 """Attacks on columns of the same people at different peers."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.column_attacks import attack_columns, explained_columns
+from p2pfl.plugins.vertical import vertical_regression
+from p2pfl.plugins.vertical.private_messages import collect
 from p2pfl.privacy.keys import SeededSource
 from vertical_experiments import LINEAR, changed
 
@@ -32,6 +36,31 @@ def test_columns_that_follow_from_what_is_given_are_explained_and_others_are_not
 
 def test_peers_with_samples_of_their_own_are_not_attacked():
     assert attack_columns(plan(read("digits")), fresh=SeededSource) == []
+
+
+EQUATIONS = "a prediction is a few equations"
+
+
+@pytest.mark.slow
+def test_a_prediction_gives_one_of_the_columns_of_others_at_most_to_who_knows_all_coefficients():
+    claim = claims_of(LINEAR)[EQUATIONS]
+    assert "receives one number" in claim.sentence
+    assert "the 6 unknown columns" in claim.sentence
+    assert claim.measured == pytest.approx(1 / 6, abs=1e-9)
+    assert not claim.broken
+
+
+@pytest.mark.slow
+def test_predictors_of_each_party_by_itself_would_be_two_equations(monkeypatch):
+    def collect_apart(answer, *, size, to, among):
+        first = yield from collect(answer, size=size, to=to, among=among[:1])
+        second = yield from collect(answer, size=size, to=to, among=among[1:])
+        return SimpleNamespace(read=lambda label: first.read(label) + second.read(label))
+
+    monkeypatch.setattr(vertical_regression, "collect", collect_apart)
+    claim = claims_of(LINEAR)[EQUATIONS]
+    assert claim.measured == pytest.approx(2 / 6, abs=1e-9)
+    assert claim.broken
 
 
 @pytest.mark.slow

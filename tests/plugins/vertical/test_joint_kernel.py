@@ -1,19 +1,26 @@
-"""Kernel ridge regression over the columns of all parties is scikit-learn's on the joined table."""
+"""Kernel ridge and kernel logistic regression over the columns of all parties are those of the joined table."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import rbf_kernel
 
 from p2pfl import live, simulate
 from p2pfl.core.errors import DataError, LearningError, ModelError
+from p2pfl.data.data_description import Description
 from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.column_attacks import explained_columns
 from p2pfl.plugins.vertical import joint_kernel
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
+from p2pfl.plugins.vertical.kernel_solution import solve_logistic
 from p2pfl.plugins.vertical.vertical_prediction import predict_together
 from p2pfl.privacy.keys import SeededSource
+from p2pfl.results.models.predictor import Predictor
 from vertical_experiments import PARTIES, changed
 from vertical_roles import THREE, overheard, play
 
@@ -67,6 +74,44 @@ def test_it_is_kernel_ridge_of_the_joined_columns(table, columns, target, ridge,
     assert scores["scores"][1] == pytest.approx(1 - ((predicted - held) ** 2).mean() / held.var(), rel=1e-6)
 
 
+def with_classes(table, target):
+    """Return the table with classes in place of the target."""
+    bob = table.parties.party("bob")
+    classes = replace(
+        bob, target=(target > np.median(target)).astype(np.int64), description=Description(classes=(0, 1))
+    )
+    return replace(table, parties=replace(table.parties, own={**table.parties.own, "bob": classes}))
+
+
+@pytest.mark.parametrize(("ridge", "gamma"), [(1.0, 1 / 7), (0.01, 0.05)])
+def test_of_classes_it_is_logistic_regression_on_functions_whose_products_are_the_kernel(
+    table, columns, target, ridge, gamma
+):
+    classes = with_classes(table, target)
+    model = VerticalKernel(family="binomial", ridge=ridge, gamma=gamma, consent="distances")
+    own = play(model.fit(classes, THREE, SeededSource(1)), THREE).fitted.own("bob")
+    train, test = columns[table.trained], columns[table.held_out]
+    mean, deviation = train.mean(axis=0), train.std(axis=0)
+    train, test = (train - mean) / deviation, (test - mean) / deviation
+    values, vectors = np.linalg.eigh(rbf_kernel(train, train, gamma=gamma))
+    used = values > 1e-13
+    functions = vectors[:, used] / np.sqrt(values[used])
+    wanted = LogisticRegression(C=1 / ridge, solver="newton-cg", tol=1e-12, max_iter=1000)
+    wanted.fit(rbf_kernel(train, train, gamma=gamma) @ functions, classes.targets())
+    logits = np.exp(-own["gamma"] * own["distances"]) @ own["dual"] + own["bias"]
+    sure = wanted.decision_function(rbf_kernel(test, train, gamma=gamma) @ functions)
+    assert logits == pytest.approx(sure, abs=1e-6 * np.abs(sure).max())
+
+
+def test_classes_that_the_columns_separate_have_finite_coefficients_and_one_class_none():
+    points = np.array([[-3.0], [-2.5], [2.5], [3.0]])
+    kernel = rbf_kernel(points, gamma=0.1)
+    solution = solve_logistic(kernel, np.array([0, 0, 1, 1]), ridge=1e-6)
+    assert np.abs(1e-6 * solution.dual).max() < 1e-3
+    with pytest.raises(LearningError, match="one class only"):
+        solve_logistic(kernel, np.ones(4, np.int64), ridge=1.0)
+
+
 def test_distances_give_the_columns_of_everybody_to_who_knows_a_few(table):
     """Distances place all rows up to a rotation (Torgerson's scaling), which as many known people undo."""
     model = VerticalKernel(consent="distances")
@@ -81,6 +126,24 @@ def test_distances_give_the_columns_of_everybody_to_who_knows_a_few(table):
     values, vectors = np.linalg.eigh(-centre @ squares @ centre / 2)
     places = vectors[:, -5:] * np.sqrt(values[-5:])
     assert explained_columns(np.arange(6), places, foreign) == pytest.approx(1.0, abs=1e-6)
+
+
+CLASSES = changed(
+    data={"name": "breast_cancer"}, model={"name": "kernel", "options": {"family": "binomial", "consent": "distances"}}
+)
+
+
+@pytest.mark.slow
+async def test_live_parties_learn_classes_as_in_the_simulation(tmp_path):
+    run = simulate(CLASSES, source=SeededSource(7), folder=tmp_path / "run")
+    ended = await live(CLASSES, source=SeededSource(7))
+    for peer, model in run.models.items():
+        for name, tensor in model.items():
+            assert np.array_equal(ended.models[peer][name].numpy(), tensor.numpy(), equal_nan=True), (peer, name)
+    assert run.summary["difference"] < 1e-6
+    assert 0.9 < run.summary["alone"] < run.summary["together"] == pytest.approx(run.summary["pooled"], abs=1e-6)
+    saved = Predictor.load(tmp_path / "run" / "peers" / "bob.safetensors")
+    assert saved.saved.names
 
 
 KERNEL = changed(model={"name": "kernel", "options": {"consent": "distances"}})
@@ -137,8 +200,9 @@ def test_predictions_from_the_files_of_all_parties_are_those_of_the_joined_table
             ModelError,
             "would show bob the distances of one other party",
         ),
-        ({"data": {"name": "breast_cancer"}}, DataError, 'bob has classes, but model.name = "kernel" predicts numbers'),
-        ({"model": {"options": {"ridge": 0.0}}}, ModelError, "make no kernel ridge"),
+        ({"data": {"name": "breast_cancer"}}, DataError, 'bob has classes, which family = "gaussian" does not take'),
+        ({"model": {"options": {"family": "binomial", "consent": "distances"}}}, DataError, "among its targets"),
+        ({"model": {"options": {"ridge": 0.0}}}, ModelError, "make no kernel model"),
     ],
 )
 def test_what_a_joint_kernel_refuses_is_one_sentence_before_anything_leaves(changes, kind, sentence):

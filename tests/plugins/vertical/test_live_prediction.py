@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from p2pfl import simulate
-from p2pfl.core.errors import DataError, InputError
-from p2pfl.experiment import read
+from p2pfl.core.errors import DataError, InputError, PrivacyError
+from p2pfl.experiment import plain, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.network.peer import Peer
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.vertical.block import FACTS
 from p2pfl.plugins.vertical.keys import read_keys
 from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction, run_keys
-from p2pfl.plugins.vertical.vertical_prediction import block_files, predict_together, read_party_file
+from p2pfl.plugins.vertical.vertical_prediction import block_files, predict_rows, predict_together, read_party_file
 from p2pfl.privacy.keys import FIRST, SeededSource
 from swarms import timeless
 from vertical_files import write_clinic
@@ -26,13 +26,29 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 PEERS = ("ada", "bob", "cleo")
 
 
+TREES = {"name": "boosting", "options": {"loss": "log_loss", "max_depth": 2}}
+NETWORK = {"name": "split_network", "options": {"labels": "shown", "width": 3, "hidden": [4]}}
+
+
+def simulated(folder, rows, **changes):
+    """Return a run of two parties and a helper, whose new tables are in the folder ``new``."""
+    settings = write_clinic(folder) | changes
+    settings["data"]["options"]["rows"] = rows
+    return simulate(settings, folder=folder / "run")
+
+
 @pytest.fixture(scope="module", params=["common", "labelled"])
 def run(request, tmp_path_factory):
-    """A run of two parties and a helper, whose new tables are in the folder ``new``."""
-    folder = tmp_path_factory.mktemp(request.param)
-    settings = write_clinic(folder)
-    settings["data"]["options"]["rows"] = request.param
-    return simulate(settings, folder=folder / "run")
+    """A run of a logistic regression."""
+    return simulated(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module", params=["trees", "trees of labelled rows", "network", "network of labelled rows"])
+def other(request, tmp_path_factory):
+    """A run of boosting, or of a split network."""
+    name, _, rows = request.param.partition(" of ")
+    changes = {"model": TREES, "rounds": 4} if name == "trees" else {"model": NETWORK, "rounds": 2}
+    return simulated(tmp_path_factory.mktemp(name), rows.removesuffix(" rows") or "common", **changes)
 
 
 def parts_of(run):
@@ -68,6 +84,43 @@ def test_sums_of_the_parties_give_the_predictions_of_their_files(run, tmp_path):
     assert set(predictions.parties) == {"ada bob", lacking}
 
 
+@pytest.mark.slow
+def test_splits_and_embeddings_of_the_parties_give_the_predictions_of_their_files(other, tmp_path):
+    run = other
+    predictions = in_process(run, tmp_path)
+    wanted = predict_together(run, str(run.folder.parent / "new" / "{peer}.csv"))
+    assert np.abs(predictions.values - wanted.values).max() < 1e-7
+    assert predictions.parties == wanted.parties
+    lacking = "bob" if run.experiment.data.options["rows"] == "labelled" else "alone"
+    assert [who for who in predictions.parties if who != "ada bob"] == [lacking]
+    alone = predict_rows(parts_of(run)["bob"], np.zeros_like(parts_of(run)["bob"].predictor), [()] * 20)
+    assert np.abs(predictions.values - alone.values).max() > 0.01
+
+
+@pytest.mark.slow
+def test_parts_of_two_runs_of_one_experiment_end_the_session(other, tmp_path):
+    experiment = other.experiment
+    changes = {"model": plain(experiment)["model"], "rounds": experiment.rounds, "seed": 2}
+    again = simulated(tmp_path, experiment.data.options["rows"], **changes)
+    with pytest.raises(DataError, match="ada has a part of another model than bob"):
+        in_process(other, tmp_path, files=parts_of(other) | {"ada": parts_of(again)["ada"]})
+
+
+def test_numbers_that_nobody_can_add_end_the_session(run, tmp_path):
+    _, learner = planned(run, tmp_path, *PEERS)
+
+    def total(question):
+        answered = add_up(question, PEERS)
+        to = question.to
+        if to is not None and (to.peer, to.among) == ("bob", ("ada",)) and question.size <= 40:  # no pseudonyms
+            to.take(np.full(question.size, 2**60))
+        return answered
+
+    asking = learner.drawing(SeededSource(3)).asking(learner.start(("bob",))[0], round=0)
+    with pytest.raises(PrivacyError, match="bob receives numbers that ada cannot add to predictions"):
+        answer_questions(asking, total)
+
+
 def test_the_predictions_are_those_of_the_joined_table(run, tmp_path):
     """From the coefficients of both files and the columns of both tables, as whoever had them all would predict."""
     predictions, parts = in_process(run, tmp_path), parts_of(run)
@@ -99,13 +152,11 @@ def test_a_feature_holder_records_which_of_its_rows_were_asked_for_and_answers_n
 @pytest.mark.parametrize(
     ("model", "rows", "sentence"),
     [
-        ({"name": "kernel", "options": {}}, "common", 'linear predictors, which model.name = "kernel" has not'),
+        ({"name": "kernel", "options": {}}, "common", 'of model.name = "kernel" would show rows of the parties'),
         ({"name": "glm", "options": {"family": "gaussian"}}, "hidden", "hides which people are common"),
     ],
 )
-def test_models_without_linear_predictors_and_hidden_rows_are_predicted_from_files_alone(
-    tmp_path, model, rows, sentence
-):
+def test_models_that_would_show_rows_and_hidden_rows_are_predicted_from_files_alone(tmp_path, model, rows, sentence):
     settings = write_clinic(tmp_path)
     settings["data"]["options"]["rows"] = rows
     with pytest.raises(InputError, match=sentence):

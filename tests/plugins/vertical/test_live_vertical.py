@@ -9,7 +9,8 @@ from p2pfl import live
 from p2pfl.experiment import read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.vertical import encrypted_products, vertical_descent
-from p2pfl.plugins.vertical.vertical_models import VerticalGLM
+from p2pfl.plugins.vertical.label_trees import GrowingTrees
+from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from restarts import RestartablePeers
@@ -81,6 +82,42 @@ async def test_peers_that_are_killed_while_they_fit_go_on_and_end_with_the_same_
         end = ended[name]
         weight = end.peer.plan.saved(end.state.rows[0], peer=name)["weight"].numpy()
         assert weight == pytest.approx(wanted[name]["weight"].numpy(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "killed",
+    [["bob"], pytest.param(["eve"], marks=pytest.mark.nightly), pytest.param(["cleo"], marks=pytest.mark.nightly)],
+    ids=["label holder", "feature holder", "helper"],
+)
+async def test_a_peer_that_is_killed_between_two_trees_leaves_the_trees_as_they_are_to_the_last_bit(
+    tmp_path, monkeypatch, killed
+):
+    options = {"loss": "squared_error", "max_depth": 3, "learning_rate": 0.3}
+    trees = changed(data={"test": 0.0}, model={"name": "boosting", "options": options}, transport={"patience": 4.0})
+    experiment = read(trees | {"rounds": 3})
+    growing, begun, begin = asyncio.Event(), [], GrowingTrees.begin_round
+
+    def begin_round(self):
+        begun.append(self)
+        if len(begun) == 2:
+            growing.set()
+        return begin(self)
+
+    monkeypatch.setattr(GrowingTrees, "begin_round", begin_round)
+    async with asyncio.timeout(120):
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await growing.wait()
+        await lives.kill(*killed)
+        await asyncio.gather(*(task for task in lives.tasks.values() if not task.done()), return_exceptions=True)
+        assert not any(lives.records.values())
+        lives.start(resume=True)
+        ended = await lives.end()
+    wanted = simulate(experiment, source=SeededSource(5), baselines=False).models
+    for name in PARTIES:
+        kept = ended[name].peer.plan.saved(ended[name].state.rows[0], peer=name)
+        for tensor, value in wanted[name].items():
+            assert np.array_equal(kept[tensor].numpy(), value.numpy()), (name, tensor)
 
 
 @pytest.mark.parametrize("killed", [["eve"], ["bob"], ["cleo"]], ids=["feature holder", "label holder", "helper"])

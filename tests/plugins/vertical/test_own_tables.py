@@ -9,7 +9,7 @@ import pytest
 
 from p2pfl import simulate
 from p2pfl.cli import main
-from p2pfl.core.errors import InputError
+from p2pfl.core.errors import DataError, InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.account_entries import RunEntry, contents, entries, whole_lines
 from p2pfl.experiment.approval import approve, consent_problems, write_approval
@@ -148,3 +148,26 @@ def test_an_approval_holds_for_the_columns_that_a_party_declared_then(settings, 
     (tmp_path / "ada.columns.toml").write_text('columns = { crp = "number" }')
     (problem,) = consent_problems(experiment, ["ada", "bob"], today=today)
     assert "an approval of the columns that ada declares, and those of the approval are others" in problem
+
+
+LEAST = {
+    "glm": {"family": "binomial", "ridge": 1.0},
+    "boosting": {"loss": "log_loss", "min_samples_leaf": 5},
+    "pca": {},
+}
+
+
+@pytest.mark.parametrize(("name", "options"), LEAST.items(), ids=LEAST)
+def test_the_least_number_of_common_rows_is_that_of_the_experiment(settings, tmp_path, name, options):
+    (tmp_path / "bob.columns.toml").write_text('target = "ill"\ncolumns = { ill = ["no", "yes"] }')
+    for table in (tmp_path / "ada.csv", tmp_path / "bob.csv"):
+        table.write_text("".join(table.read_text().splitlines(keepends=True)[:51]))
+    data = {**settings["data"], "options": settings["data"]["options"] | {"least": 40}}
+    run = simulate(settings | {"data": data, "model": {"name": name, "options": options}})
+    assert run.models["ada"]["samples"].item() == 40
+
+
+def test_training_rows_below_the_least_number_are_refused(settings):
+    data = {**settings["data"], "options": settings["data"]["options"] | {"least": 230}}
+    with pytest.raises(DataError, match=r"224 rows in common, fewer than data\.options\.least = 230"):
+        simulate(settings | {"data": data})

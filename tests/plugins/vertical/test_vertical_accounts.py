@@ -7,7 +7,7 @@ import pytest
 
 import untidy
 from p2pfl.core.errors import InputError
-from p2pfl.experiment import plan, read
+from p2pfl.experiment import plain, plan, read
 from p2pfl.experiment.accounts import beside_file
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 from p2pfl.results.spending.account_file import AccountFile
@@ -78,6 +78,20 @@ def test_a_shared_account_counts_the_predictors_of_whichever_owner_shows_most(la
     again = plan(read(shared | {"seed": 1}))
     with pytest.raises(InputError, match="earlier runs have shown 14 linear predictors of each row"):
         check_runs(again, again.topology.peers, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("model", "label"),
+    [
+        ({"name": "split_network", "options": {"task": "regression", "labels": "shown"}}, MAX_PREDICTORS),
+        ({"name": "kernel", "options": {"consent": "distances"}}, 0),
+    ],
+)
+def test_what_shows_more_of_a_row_than_a_predictor_counts_as_all_of_them(ward, model, label):
+    """Gradients of a network show something of the columns of the label holder as well."""
+    learner = plan(read(plain(ward) | {"model": model})).learner.bare
+    counted = {peer: learner.predictors(peer) for peer in ("ada", "bob", "cleo", "eve")}
+    assert counted == {"ada": MAX_PREDICTORS, "bob": label, "cleo": 0, "eve": MAX_PREDICTORS}
 
 
 def test_dealt_columns_have_one_account_of_the_rows_that_all_parties_have(tmp_path):

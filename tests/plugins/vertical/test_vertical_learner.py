@@ -14,7 +14,7 @@ from p2pfl.core.errors import DataError, ExperimentError, InputError, PrivacyErr
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.network.peer.round_totals import LostError
-from p2pfl.plugins.vertical.vertical_models import VerticalGLM
+from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
 from p2pfl.privacy.keys import SeededSource
 from vertical_experiments import LINEAR, PARTIES, changed
 

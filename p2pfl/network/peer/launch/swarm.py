@@ -33,7 +33,7 @@ from p2pfl.network.peer.updates import Done, Event, Failed, ModelDescription
 from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import Identity, SecretSource
-from p2pfl.results import Record, Run
+from p2pfl.results import Record, Run, sent_rows
 from p2pfl.results.lock import LOCK_SECONDS, RUN_LOCK, own_directory
 from p2pfl.results.notices.kinds import PeerResponded, PeerSilent
 from p2pfl.results.spending.ledger import check_runs
@@ -133,6 +133,7 @@ def run(
     baselines: bool = True,
     began: datetime | None = None,
     unaccounted: bool = False,
+    keep_rows: bool = False,
 ) -> Run:
     """Spawn every peer of an experiment on this machine and wait for them.
 
@@ -156,6 +157,8 @@ def run(
     unaccounted
         True if the run may be outside of the account of its data, see
         :func:`p2pfl.experiment.accounts.admitted`; a plan has passed already.
+    keep_rows
+        True if each peer of a new run keeps the rows that it sends, see :mod:`p2pfl.results.sent_rows`.
 
     Raises
     ------
@@ -194,6 +197,8 @@ def run(
         opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=began)
         result = stack.enter_context(opened)
         owner = owner or owning.enter_context(own_directory(folder / RUN_LOCK))
+        if keep_rows and not resume:
+            sent_rows.keep_rows(folder)
         swarm = _Swarm()
         stack.callback(swarm.end)
         threads = max(1, (os.cpu_count() or 1) // len(names))

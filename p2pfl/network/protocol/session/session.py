@@ -72,6 +72,8 @@ class Session:
         Size of a published payload in bytes.
     patience
         Seconds without progress after which this peer stops waiting for a neighbour.
+    outage
+        Seconds to wait for a neighbour that computes its part of a total, as its heartbeats show.
     last
         Last round of the run.
     sums
@@ -100,6 +102,7 @@ class Session:
         row_bytes: int,
         chunk: int,
         patience: float,
+        outage: float = 0.0,
         last: int = plausible.UNLIMITED,
         sums: bool = False,
         commits: bool = False,
@@ -112,7 +115,7 @@ class Session:
         self.neighbours = Neighbours(shared, streams)
         self.naming = NameClaim(shared)
         self.presence = Presence(shared, self.naming, self.neighbours)
-        self.totals = Totals(shared, piece=streams.chunk)
+        self.totals = Totals(shared, piece=streams.chunk, outage=outage)
         self.commits = Commits(shared, self.neighbours) if commits else None
         self.receiving = MessageReceiver(
             shared,

@@ -47,6 +47,8 @@ class Totals:
         State that all parts of the session use.
     piece
         Maximum number of bytes of a total in one message.
+    outage
+        Seconds to wait for a neighbour whose heartbeats arrive without its part of a total.
 
     Attributes
     ----------
@@ -56,7 +58,7 @@ class Totals:
         Result that the peer waits for; ``None`` while it computes, or uses no totals.
     """
 
-    def __init__(self, shared: Shared, *, piece: int) -> None:
+    def __init__(self, shared: Shared, *, piece: int, outage: float = 0.0) -> None:
         self.shared, self.piece = shared, min(PIECE, piece)
         self.lost: set[str] = set()
         self.waits: Literal["participants", "total"] | None = None
@@ -68,7 +70,7 @@ class Totals:
         self._kept = deque[Convergecast](maxlen=2)  # the last totals of all, whose end children may still lack
         self._confirmations: dict[str, Total] = {}  # by neighbour: of its last contribution to a total of this peer
         self._sought: Sought | None = None  # the total at which an attempt failed, while another peer may have it
-        self._times = Waits(shared.patience, shared.edges.peers)
+        self._times = Waits(shared.patience, shared.edges.peers, outage)
         self._early = Early()
         self._here: dict[str, Here] = {}  # by neighbour, for an attempt that has not begun at this peer
         self._aborts: dict[str, Abort] = {}  # by neighbour, for such an attempt as well

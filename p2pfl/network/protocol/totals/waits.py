@@ -18,11 +18,13 @@ class Waits:
     patience
         Seconds without a message after which a neighbour is overdue.
     peers
-        Number of peers, which bounds the whole wait.
+        Number of peers, which may wait for each other in a chain.
+    outage
+        Seconds after which a neighbour is overdue whose heartbeats go on while it computes, if a chain takes no longer.
 
     Examples
     --------
-    >>> waits = Waits(patience=10.0, peers=3)
+    >>> waits = Waits(patience=10.0, peers=3, outage=600.0)
     >>> waits.begin(now=5.0)
     >>> waits.note_message("bob", now=8.0)
     >>> waits.deadline("ada"), waits.deadline("bob"), waits.again_at
@@ -31,6 +33,7 @@ class Waits:
 
     patience: float
     peers: int
+    outage: float = 0.0
     _since: float = 0.0
     _asked: float = 0.0
     _received: dict[str, float] = field(default_factory=dict)  # by neighbour: time of its last message of any kind
@@ -72,4 +75,4 @@ class Waits:
     def deadline(self, peer: str) -> float:
         """Return the time at which a neighbour that is present is overdue."""
         received = max(self._since, self._received.get(peer, self._since))
-        return min(received + self.patience, self._since + self.patience * self.peers)
+        return min(received + self.patience, self._since + max(self.patience * self.peers, self.outage))

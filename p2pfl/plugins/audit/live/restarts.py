@@ -297,7 +297,7 @@ def short(
         "privacy": privacy,
     }
     made = resolve(check(table))
-    return replace(made, protection=replace(made.protection, settings=settings, found=None))
+    return replace(made, protection=replace(made.protection, settings=settings, calibrated=None))
 
 
 async def launch_peers(plan: TappedPlan, folder: Path) -> None:

@@ -34,7 +34,7 @@ class BaseLearner:
         Name of its column.
     kind
         ``spline``, ``linear`` or ``onehot``.
-    place
+    index
         Number of its first feature.
     size
         Number of its coefficients.
@@ -42,7 +42,7 @@ class BaseLearner:
 
     column: str
     kind: str
-    place: int
+    index: int
     size: int
 
     def basis(self, features: FloatArray, *, low: float, high: float) -> Floats:
@@ -56,8 +56,8 @@ class BaseLearner:
             Ends of the column; without meaning where its values are levels.
         """
         if self.kind == "onehot":
-            return features[:, self.place : self.place + self.size].astype(np.float64)
-        values = np.clip(features[:, self.place].astype(np.float64), low, high)
+            return features[:, self.index : self.index + self.size].astype(np.float64)
+        values = np.clip(features[:, self.index].astype(np.float64), low, high)
         if self.kind == "linear":
             return np.column_stack([np.ones(len(values)), values])
         return splines(values, low=low, high=high, size=self.size)
@@ -86,9 +86,9 @@ def splines(values: Floats, *, low: float, high: float, size: int) -> Floats:
     Eilers and Marx, Flexible smoothing with B-splines and penalties, Statistical Science 11, 1996.
     """
     intervals = size - DEGREE
-    place = (values - low) / ((high - low) / intervals) if high > low else np.zeros_like(values)
-    first = np.clip(np.floor(place), 0, intervals - 1).astype(np.int64)
-    rest = place - first
+    position = (values - low) / ((high - low) / intervals) if high > low else np.zeros_like(values)
+    first = np.clip(np.floor(position), 0, intervals - 1).astype(np.int64)
+    rest = position - first
     basis = np.zeros((len(values), size))
     for offset, weight in enumerate(spline_weights(rest)):
         basis[np.arange(len(values)), first + offset] = weight
@@ -129,7 +129,7 @@ def penalty_for(gram: Floats, penalty: Floats, *, df: float) -> float:
     size, rank = len(gram), len(gram) - len(dependent)
     if rank <= df:
         return 0.0
-    kept = [place for place in range(size) if place not in dependent]
+    kept = [index for index in range(size) if index not in dependent]
     inner = _solved(factor, _solved(factor, penalty * scale[:, None] * scale[None, :]).T)
     curvatures = np.maximum(eigen(inner[np.ix_(kept, kept)])[0], 0.0)
     return bisected(lambda strength: freedom(curvatures, strength), df=df)
@@ -156,13 +156,13 @@ def bisected(freedom_of: Callable[[float], float], *, df: float) -> float:
 
 def _solved(factor: Floats, right: Floats) -> Floats:
     """Return the solution of a lower triangular system, row by row."""
-    found = np.zeros_like(right)
+    solution = np.zeros_like(right)
     for row in range(len(factor)):
         rest = right[row].copy()
         for column in range(row):
-            rest = rest - factor[row, column] * found[column]
-        found[row] = rest / factor[row, row]
-    return found
+            rest = rest - factor[row, column] * solution[column]
+        solution[row] = rest / factor[row, row]
+    return solution
 
 
 class AdditiveModel(TensorModule):
@@ -192,27 +192,27 @@ class AdditiveModel(TensorModule):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
         wide = features.flatten(1).double()
-        found = self.offset.expand(wide.shape[0])  # an export follows shape, not len
+        predictor = self.offset.expand(wide.shape[0])  # an export follows shape, not len
         for number, learner in enumerate(self.learners):
-            found = found + self._effect(number, learner, wide)
+            predictor = predictor + self._effect(number, learner, wide)
         if self.binary:
-            return torch.stack([torch.zeros_like(found), found], dim=1)
-        return found.unsqueeze(1)
+            return torch.stack([torch.zeros_like(predictor), predictor], dim=1)
+        return predictor.unsqueeze(1)
 
     def _effect(self, number: int, learner: BaseLearner, features: torch.Tensor) -> torch.Tensor:
         own = self.coefficients[number]  # [W]
         if self._own:
             own = own + self.get_buffer(OWN)[number]
         if learner.kind == "onehot":
-            return features[:, learner.place : learner.place + learner.size] @ own[: learner.size]
+            return features[:, learner.index : learner.index + learner.size] @ own[: learner.size]
         low, high = self.low[number], self.high[number]
-        values = torch.minimum(torch.maximum(features[:, learner.place], low), high)
+        values = torch.minimum(torch.maximum(features[:, learner.index], low), high)
         if learner.kind == "linear":
             return own[0] + own[1] * values
         intervals = learner.size - DEGREE
-        place = (values - low) / ((high - low) / intervals).clamp_min(1e-300)
-        first = place.floor().clamp(0, intervals - 1)
-        rest = place - first
+        index = (values - low) / ((high - low) / intervals).clamp_min(1e-300)
+        first = index.floor().clamp(0, intervals - 1)
+        rest = index - first
         weights = spline_weights(rest)
         return sum(
             (weight * own[first.long() + offset] for offset, weight in enumerate(weights)), torch.zeros_like(values)

@@ -88,9 +88,9 @@ class Site:
         width = self._starts[-1]
         self._products: Floats | None = None  # with the residuals of the scores as they are
         self._errors = np.zeros((width, width))
-        for place, inverted in enumerate(self._inverses):
-            where = slice(self._starts[place], self._starts[place + 1])
-            gram = self.bases[place].T @ self.bases[place]
+        for index, inverted in enumerate(self._inverses):
+            where = slice(self._starts[index], self._starts[index + 1])
+            gram = self.bases[index].T @ self.bases[index]
             self._errors[where, where] = inverted @ gram @ inverted - 2 * inverted
 
     def follows(self, choices: Floats, firsts: Floats) -> bool:
@@ -108,16 +108,16 @@ class Site:
     def advance(self, log: Log) -> None:
         """Apply further steps."""
         for choice, shared in log:
-            place = choice % len(self.bases)
-            basis = self.bases[place]
+            index = choice % len(self.bases)
+            basis = self.bases[index]
             if shared is None:
-                theta = self._inverses[place] @ self._fitted()[self._starts[place] : self._starts[place + 1]]
-                self.effects[place] += self.rate * theta
+                theta = self._inverses[index] @ self._fitted()[self._starts[index] : self._starts[index + 1]]
+                self.effects[index] += self.rate * theta
             else:
                 theta = shared[: basis.shape[1]]
             self.scores += self.rate * (basis @ theta)
             if self.validation is not None:
-                self._checked += self.rate * (self.validation[0][place] @ theta)
+                self._checked += self.rate * (self.validation[0][index] @ theta)
             self._products = None
             self.history.extend((float(choice), 0.0 if shared is None else float(shared[0])))
             self.applied += 1
@@ -290,10 +290,10 @@ class Componentwise(TensorModel):
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, of the shared effects, as for a new site."""
         bases = self._bases(tensors, part)
-        found = np.full(len(part), float(tensors["offset"][0]))
+        predictor = np.full(len(part), float(tensors["offset"][0]))
         for learner, basis, own in zip(self.learners, bases, tensors["coefficients"], strict=True):
-            found = found + basis @ own[: learner.size]
-        return self._outputs(found)
+            predictor = predictor + basis @ own[: learner.size]
+        return self._outputs(predictor)
 
     def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
         """Return outputs as :meth:`predicted` does, with the effects of a peer's own."""
@@ -306,10 +306,10 @@ class Componentwise(TensorModel):
         """Return the coefficients of a peer's own effects, ``[J, W]``; nothing without effects of sites."""
         if not self.site_df or not tensors["samples"][0]:
             return {}
-        found = np.zeros((len(self.learners), self.widest))
-        for row, effect in zip(found, self._site(tensors, own).effects, strict=True):
+        effects = np.zeros((len(self.learners), self.widest))
+        for row, effect in zip(effects, self._site(tensors, own).effects, strict=True):
             row[: len(effect)] = effect
-        return {OWN: found}
+        return {OWN: effects}
 
     def _outputs(self, scores: Floats) -> Floats:
         if self.classes is None:
@@ -363,13 +363,13 @@ class Componentwise(TensorModel):
         done = int(tensors["steps"][0])
         origin = b"".join(tensors[name].tobytes() for name in ("offset", "low", "high", "penalty", "site_penalty"))
         part = own.train
-        found: Site | None = part.kept.get("componentwise")
-        followed = found is not None and found.origin == origin
-        if found is None or not followed or not found.follows(tensors["choices"][:done], tensors["updates"][:done, 0]):
-            found = self._made(tensors, own, origin)
-            part.kept["componentwise"] = found
-        found.advance(_log(tensors, since=found.applied))
-        return found
+        site: Site | None = part.kept.get("componentwise")
+        followed = site is not None and site.origin == origin
+        if site is None or not followed or not site.follows(tensors["choices"][:done], tensors["updates"][:done, 0]):
+            site = self._made(tensors, own, origin)
+            part.kept["componentwise"] = site
+        site.advance(_log(tensors, since=site.applied))
+        return site
 
     def _made(self, tensors: Tensors, own: Own, origin: bytes) -> Site:
         part, checked = own.train, own.validation if self.early_stopping else None
@@ -397,25 +397,27 @@ class Componentwise(TensorModel):
         """Return the learner of least error, and its coefficients if it is shared."""
         many, widest = len(self.learners), self.widest
         products = np.zeros((many, widest))
-        place = 0
+        index = 0
         for number, learner in enumerate(self.learners):
-            products[number, : learner.size] = values[place : place + learner.size]
-            place += learner.size
-        squares = float(values[place])
+            products[number, : learner.size] = values[index : index + learner.size]
+            index += learner.size
+        squares = float(values[index])
         thetas = _applied(solvers, products)
         errors = added_along(thetas * (_applied(gram, thetas) - 2 * products)) + squares
-        own, shared = values[place + 2 :], int(errors.argmin())
+        own, shared = values[index + 2 :], int(errors.argmin())
         if len(own) and own.min() < errors[shared] - TIE:
             return many + int(own.argmin()), None
         return shared, thetas[shared]
 
     def _solvers(self, tensors: Tensors) -> Floats:
         """Return the inverse of each learner's penalised products, ``[J, W, W]``."""
-        found = np.zeros_like(tensors["gram"])
+        inverses = np.zeros_like(tensors["gram"])
         for number, (learner, strength) in enumerate(zip(self.learners, tensors["penalty"].tolist(), strict=True)):
             where = slice(learner.size)
-            found[number, where, where] = inverse(tensors["gram"][number, where, where] + strength * learner.penalty)[0]
-        return found
+            inverses[number, where, where] = inverse(
+                tensors["gram"][number, where, where] + strength * learner.penalty
+            )[0]
+        return inverses
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on ends of columns, products of functions, penalties and the offset."""
@@ -428,14 +430,14 @@ class Componentwise(TensorModel):
         samples, values = int(total[-1]), sums.numbers(total[:-1])
         if not samples:
             return tensors
-        mean, place = float(values[-1]) / samples, 0
+        mean, index = float(values[-1]) / samples, 0
         gram, penalty = np.zeros_like(tensors["gram"]), np.zeros(len(sizes))
         for number, learner in enumerate(self.learners):
             size = learner.size
-            found = values[place : place + size * size].reshape(size, size)
-            gram[number, :size, :size] = 0.5 * (found + found.T)
+            block = values[index : index + size * size].reshape(size, size)
+            gram[number, :size, :size] = 0.5 * (block + block.T)
             penalty[number] = penalty_for(gram[number, :size, :size], learner.penalty, df=self.df)
-            place += size * size
+            index += size * size
         if self.classes is not None and not 0 < mean < 1:
             raise LearningError("all samples are of one class, so there is nothing to learn; add peers with the other")
         offset = log(mean) - log(1 - mean) if self.classes is not None else mean
@@ -493,7 +495,7 @@ def ends(
     """
     low, high = np.zeros(len(learners)), np.ones(len(learners))
     asked = [
-        (number, learner.place)
+        (number, learner.index)
         for number, learner in enumerate(learners)
         if learner.kind != "onehot" and learner.column not in known
     ]
@@ -504,7 +506,7 @@ def ends(
     def values(peer: str) -> list[Any]:
         part = own(peer).train
         part.check_complete(peer, model=model)
-        return [part.features[:, place] for _, place in asked]
+        return [part.features[:, index] for _, index in asked]
 
     if not asked:
         return low, high
@@ -543,6 +545,6 @@ def site_penalty(own: Owns, *, df: float, fraction: int) -> Asked[float]:
 
         total = yield Question(terms, size=2 * (CANDIDATES - 1))
         above = from_wide(total, fraction=fraction) > df
-        place = int(above.sum())  # degrees of freedom fall as the penalty rises
-        low, high = (tried[place - 1] if place else low), (tried[place] if place < len(tried) else high)
+        index = int(above.sum())  # degrees of freedom fall as the penalty rises
+        low, high = (tried[index - 1] if index else low), (tried[index] if index < len(tried) else high)
     return 0.5 * (low + high)

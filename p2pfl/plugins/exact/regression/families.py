@@ -108,8 +108,8 @@ class Logit(Link):
 
     def slopes(self, predictor: Floats) -> Floats:
         """Return derivatives."""
-        found = self.means(predictor)
-        return found * (1 - found)
+        means = self.means(predictor)
+        return means * (1 - means)
 
     def start(self, mean: float) -> float:
         """Return the log-odds."""

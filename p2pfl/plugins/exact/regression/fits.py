@@ -129,7 +129,7 @@ class LikelihoodModel(TensorModel):
         if not self.merges_levels:
             return [*labels]
         levels = tensors["levels"].astype(np.int64)
-        alike = [np.flatnonzero(levels == place).tolist() for place in range(len(labels))]
+        alike = [np.flatnonzero(levels == index).tolist() for index in range(len(labels))]
         return [
             "+".join([label, *(labels[other].partition(": ")[2] for other in others[1:])])
             for label, others in zip(labels, alike, strict=True)
@@ -194,23 +194,23 @@ def coefficients(
 
     Examples
     --------
-    >>> [found] = coefficients(np.array([1.96]), np.array([[1.0]]), ["age"])
-    >>> round(found.p, 3), round(found.low, 3)
+    >>> [row] = coefficients(np.array([1.96]), np.array([[1.0]]), ["age"])
+    >>> round(row.p, 3), round(row.low, 3)
     (0.05, 0.0)
     """
-    found, reach = [], reach_of(freedom)
+    rows, reach = [], reach_of(freedom)
     for name, estimate, variance in zip(names, beta.tolist(), np.diag(covariance).tolist(), strict=True):
         if math.isnan(variance):
-            found.append(FittedCoefficient(name, estimate))
+            rows.append(FittedCoefficient(name, estimate))
             continue
         if not variance > 0:
-            found.append(FittedCoefficient(name, None))
+            rows.append(FittedCoefficient(name, None))
             continue
         error = math.sqrt(variance)
         z = None if penalised else estimate / error
         p = None if z is None else two_sided(z, freedom)
-        found.append(FittedCoefficient(name, estimate, error, z, p, estimate - reach * error, estimate + reach * error))
-    return found
+        rows.append(FittedCoefficient(name, estimate, error, z, p, estimate - reach * error, estimate + reach * error))
+    return rows
 
 
 @dataclass(frozen=True, eq=False)

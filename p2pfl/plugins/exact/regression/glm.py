@@ -115,11 +115,11 @@ class GLM(Regression):
         if self.estimates:
             return (yield from self._alternating(tensors, own))
         beta = self.stacked(tensors)
-        found = yield from self._derived(self.kind, beta, tensors, own)
-        if self._risen(found["objective"], tensors):
+        derived = yield from self._derived(self.kind, beta, tensors, own)
+        if self._risen(derived["objective"], tensors):
             beta = yield from self._shortened(self.kind, beta, tensors, own)
-            found = yield from self._derived(self.kind, beta, tensors, own)
-        outcome = self._step(beta, found, tensors)
+            derived = yield from self._derived(self.kind, beta, tensors, own)
+        outcome = self._step(beta, derived, tensors)
         return (yield from self._robust(self.kind, beta, outcome, own)) if outcome.over else outcome
 
     @property
@@ -183,8 +183,8 @@ class GLM(Regression):
                 beta = yield from self._shortened(last, beta, tensors, own)
         alpha = yield from estimate_alpha(before, lambda theta: self._by_alpha(beta, theta, own))
         kind = self.response(alpha.value)
-        found = yield from self._derived(kind, beta, tensors, own)
-        outcome = self._step(beta, found, tensors)
+        derived = yield from self._derived(kind, beta, tensors, own)
+        outcome = self._step(beta, derived, tensors)
         given = {"alpha": alpha.value, "alpha_error": alpha.error, "saturated": alpha.saturated}
         if outcome.over:
             outcome = yield from self._robust(kind, beta, outcome, own)
@@ -352,24 +352,24 @@ class GLM(Regression):
         deviances = yield from self._deviances(kind, tried, own)
         return tried[int((deviances + np.array([added(penalty * each * each) for each in tried])).argmin())]
 
-    def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
+    def _step(self, beta: Floats, derived: dict[str, Any], tensors: Tensors) -> Outcome:
         """Return the model after a step, with the covariance before it."""
-        covariance, dependent = self._inverse(found["information"])
+        covariance, dependent = self._inverse(derived["information"])
         samples, free, taken = float(tensors["samples"][0]), self.width - len(dependent), tensors["steps"][0]
-        moments = tensors["moments"] if taken else self._moments(found["information"], samples)
+        moments = tensors["moments"] if taken else self._moments(derived["information"], samples)
         before = float(tensors["decrement"][0]) if taken else None
         slowest = 0.25 if self.kind.canonical else 0.9  # scoring only divides the distance
-        new = newton(covariance, found["score"], moments, before=before, size=found["deviance"], slowest=slowest)
+        new = newton(covariance, derived["score"], moments, before=before, size=derived["deviance"], slowest=slowest)
         if new.endless is not None and self.kind.family.bounded:
             raise LearningError(
                 f'the likelihood has no maximum, because "{self.label(new.endless)}" separates some targets from all '
                 f"others, so its coefficient grows without bound; {self._ridged()}merge rare levels, or leave out the "
                 "feature"
             )
-        dispersion = self._dispersion(found["pearson"], freedom=samples - free)
+        dispersion = self._dispersion(derived["pearson"], freedom=samples - free)
         facts = scalars(
-            objective=found["objective"],
-            deviance=found["deviance"],
+            objective=derived["objective"],
+            deviance=derived["deviance"],
             dispersion=dispersion,
             decrement=new.decrement,
             steps=taken + (not new.converged),
@@ -377,7 +377,7 @@ class GLM(Regression):
         )
         facts |= {"step": new.step, "covariance": covariance * dispersion, "moments": moments}
         after = {**tensors, **facts, **self._weighing(beta + new.step)}
-        return Outcome(after, found["deviance"] / samples, over=new.converged)
+        return Outcome(after, derived["deviance"] / samples, over=new.converged)
 
     def _robust(self, kind: Response, beta: Floats, outcome: Outcome, own: Owns) -> Asked[Outcome]:
         """Return the outcome with the covariance that the model asks for."""
@@ -423,18 +423,18 @@ class GLM(Regression):
         """Return the inverse and the dependent columns; intercepts come first, so that features depend on them."""
         stacked = np.arange(self.width).reshape(self.kind.predictors, self.length)
         order = np.roll(stacked, int(self.fit_intercept), axis=1).ravel()
-        found, dependent = inverse(information[np.ix_(order, order)])
+        inverted, dependent = inverse(information[np.ix_(order, order)])
         back = np.argsort(order)
-        return found[np.ix_(back, back)], [int(order[column]) for column in dependent]
+        return inverted[np.ix_(back, back)], [int(order[column]) for column in dependent]
 
     def _moments(self, information: Floats, samples: float) -> Floats:
         """Return about the sums of products of features, from the first information, whose weights are alike."""
         each = (information - np.diag(self._penalty()))[: self.length, : self.length]
         weight = each[-1, -1] / samples if self.fit_intercept else 1.0
-        found = np.zeros((self.width, self.width))
+        moments = np.zeros((self.width, self.width))
         for low in range(0, self.width, self.length):
-            found[low : low + self.length, low : low + self.length] = each / max(weight, 2.0**-50)
-        return found
+            moments[low : low + self.length, low : low + self.length] = each / max(weight, 2.0**-50)
+        return moments
 
     def _dispersion(self, pearson: float, *, freedom: float) -> float:
         """Return the estimate of the dispersion; not a number where a ridge alone makes the model unique."""

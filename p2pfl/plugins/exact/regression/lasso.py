@@ -60,8 +60,8 @@ class Quadratic:
 
     Examples
     --------
-    >>> found = Quadratic(np.zeros(1), np.array([[2.0]]), np.array([3.0]), 5.0, 4.0)
-    >>> found.slope(np.ones(1)).tolist(), found.deviance(np.ones(1)), found.mean(np.ones(1))
+    >>> quadratic = Quadratic(np.zeros(1), np.array([[2.0]]), np.array([3.0]), 5.0, 4.0)
+    >>> quadratic.slope(np.ones(1)).tolist(), quadratic.deviance(np.ones(1)), quadratic.mean(np.ones(1))
     ([1.0], 1.0, 0.25)
     """
 
@@ -167,10 +167,10 @@ class Lasso(GLM):
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Fit the model of the next penalty; the last round chooses the one of the least validation deviance."""
-        place = int(tensors["place"][0])
+        index = int(tensors["place"][0])
         if tensors["converged"][0]:
             return Outcome(tensors, over=True)
-        if not place:
+        if not index:
             tensors = yield from self._begin(tensors, own)
             if not tensors["samples"][0]:
                 return Outcome(tensors, over=True)
@@ -178,11 +178,11 @@ class Lasso(GLM):
                 return (yield from self._whole(tensors, own))
             null = yield from self._derived(self.kind, self.stacked(tensors), tensors, own)
             tensors = self._starting(null["score"], tensors)
-        before = tensors["path"][place - 1] if place else self.stacked(tensors)
-        penalty = float(tensors["largest"][0]) * self._share(place)
+        before = tensors["path"][index - 1] if index else self.stacked(tensors)
+        penalty = float(tensors["largest"][0]) * self._share(index)
         beta, deviance = yield from self._fitted(before, penalty, tensors, own)
         validation = yield from self._validated(beta, own)
-        return self._kept(_noted(tensors, place, beta, (penalty, deviance, validation)), place)
+        return self._kept(_noted(tensors, index, beta, (penalty, deviance, validation)), index)
 
     def _starting(self, score: Floats, tensors: Tensors) -> Tensors:
         """Return the tensors with the smallest penalty under which all coefficients are zero."""
@@ -195,12 +195,12 @@ class Lasso(GLM):
         train, validation = yield from self._quadratics(start, own)
         tensors = self._starting(train.score, tensors)
         beta = start
-        for place in range(self.lambdas):
-            penalty = float(tensors["largest"][0]) * self._share(place)
+        for index in range(self.lambdas):
+            penalty = float(tensors["largest"][0]) * self._share(index)
             first, second = self._prices(penalty, tensors)
             beta = descended(train.information, train.slope(beta), beta, first=first, second=second)
             scores = penalty, train.deviance(beta), validation.mean(beta)
-            tensors = _noted(tensors, place, beta, scores)
+            tensors = _noted(tensors, index, beta, scores)
         return self._kept(tensors, self.lambdas - 1)
 
     def _quadratics(self, beta: Floats, own: Owns) -> Asked[tuple[Quadratic, Quadratic]]:
@@ -209,52 +209,54 @@ class Lasso(GLM):
         terms = len(upper[0]) + self.width + 2
 
         def answer(peer: str) -> Ints:
-            found = []
+            sums = []
             for part in (own(peer).train, own(peer).validation):
                 part.check_complete(peer, model=self.name)
                 products = self._terms(self.kind, part, beta)
-                found += [products, self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))]
-            return np.concatenate(found)
+                sums += [products, self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))]
+            return np.concatenate(sums)
 
         total = yield Question(answer, size=2 * (sums.size(terms) + sums.size(1)))
-        found = []
+        quadratics = []
         for half in np.split(total, 2):
             values, weight = sums.numbers(half[: sums.size(terms)]), sums.numbers(half[sums.size(terms) :])
             information = symmetric(values[: len(upper[0])], size=self.width)
-            found.append(Quadratic(beta, information, values[len(upper[0]) : -2], float(values[-2]), float(weight[0])))
-        return found[0], found[1]
+            quadratics.append(
+                Quadratic(beta, information, values[len(upper[0]) : -2], float(values[-2]), float(weight[0]))
+            )
+        return quadratics[0], quadratics[1]
 
-    def _share(self, place: int) -> float:
+    def _share(self, index: int) -> float:
         """Return a penalty as a share of the first one, by square roots and products alone."""
-        found, whole = 1.0, place / (self.lambdas - 1)
+        share, whole = 1.0, index / (self.lambdas - 1)
         power = self.smallest
         for _ in range(40):  # binary digits of the exponent
             power, whole = float(np.sqrt(power)), 2 * whole
             if whole >= 1:
-                found, whole = found * power, whole - 1
-        return self.smallest if place == self.lambdas - 1 else found
+                share, whole = share * power, whole - 1
+        return self.smallest if index == self.lambdas - 1 else share
 
-    def _kept(self, tensors: Tensors, place: int) -> Outcome:
+    def _kept(self, tensors: Tensors, index: int) -> Outcome:
         """Return the model of the least validation deviance so far, or the last one without validation data."""
-        validation = tensors["validation"][: place + 1]
-        chosen = place if np.isnan(validation).any() else int(validation.argmin())
-        beta, over = tensors["path"][chosen], place + 1 == self.lambdas
+        validation = tensors["validation"][: index + 1]
+        chosen = index if np.isnan(validation).any() else int(validation.argmin())
+        beta, over = tensors["path"][chosen], index + 1 == self.lambdas
         deviances = tensors["deviances"]
         given = self._weighing(beta) | scalars(
-            deviance=deviances[chosen], place=place + 1, chosen=chosen, converged=over
+            deviance=deviances[chosen], place=index + 1, chosen=chosen, converged=over
         )
-        return Outcome({**tensors, **given}, float(deviances[place] / tensors["samples"][0]), over=over)
+        return Outcome({**tensors, **given}, float(deviances[index] / tensors["samples"][0]), over=over)
 
     def _fitted(self, beta: Floats, penalty: float, tensors: Tensors, own: Owns) -> Asked[tuple[Floats, float]]:
         """Return the coefficients of a penalty, and their deviance."""
         first, second = self._prices(penalty, tensors)
         deviance = 0.0
         for _ in range(STEPS):
-            found = yield from self._derived(self.kind, beta, tensors, own)
-            deviance = float(found["deviance"])
-            new = descended(found["information"], found["score"], beta, first=first, second=second)
+            derived = yield from self._derived(self.kind, beta, tensors, own)
+            deviance = float(derived["deviance"])
+            new = descended(derived["information"], derived["score"], beta, first=first, second=second)
             step = new - beta
-            change = added(step * step * np.diag(found["information"]))
+            change = added(step * step * np.diag(derived["information"]))
             if change <= DECREMENT * max(1.0, abs(deviance)):
                 break
             beta = yield from self._searched(beta, step, own, first, second)
@@ -289,11 +291,11 @@ class Lasso(GLM):
         return deviance / weight if weight else float("nan")
 
 
-def _noted(tensors: Tensors, place: int, beta: Floats, scores: tuple[float, float, float]) -> Tensors:
+def _noted(tensors: Tensors, index: int, beta: Floats, scores: tuple[float, float, float]) -> Tensors:
     """Return the tensors with the coefficients of a penalty, the penalty, its deviance and that of validation."""
     new = {name: tensors[name].copy() for name in ("penalties", "deviances", "validation", "path")}
-    new["penalties"][place], new["deviances"][place], new["validation"][place] = scores
-    new["path"][place] = beta
+    new["penalties"][index], new["deviances"][index], new["validation"][index] = scores
+    new["path"][index] = beta
     return {**tensors, **new}
 
 
@@ -315,22 +317,22 @@ def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats
     >>> descended(np.eye(2), np.array([3.0, 0.5]), np.zeros(2), first=np.ones(2), second=np.zeros(2)).tolist()
     [2.0, 0.0]
     """
-    found, slope = beta.copy(), score.copy()
+    coefficients, slope = beta.copy(), score.copy()
     diagonal = np.diag(information).copy()
     active = list(range(len(beta)))
     for sweep in range(SWEEPS):
         moved = 0.0
-        for place in active:
-            curve = diagonal[place]
+        for index in active:
+            curve = diagonal[index]
             if not curve > 0:
                 continue
-            old = float(found[place])
-            pull = float(slope[place]) + curve * old
-            shrunk = max(abs(pull) - float(first[place]), 0.0) * (1.0 if pull > 0 else -1.0)
-            new = shrunk / (curve + float(second[place]))
+            old = float(coefficients[index])
+            pull = float(slope[index]) + curve * old
+            shrunk = max(abs(pull) - float(first[index]), 0.0) * (1.0 if pull > 0 else -1.0)
+            new = shrunk / (curve + float(second[index]))
             if new != old:
-                found[place] = new
-                slope = slope - information[:, place] * (new - old)
+                coefficients[index] = new
+                slope = slope - information[:, index] * (new - old)
                 moved = max(moved, (new - old) * (new - old) * curve)
         whole = len(active) == len(beta)
         if moved <= 1e-26 * max(1.0, float(np.abs(score).max())):
@@ -338,5 +340,5 @@ def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats
                 break
             active = list(range(len(beta)))
         elif whole and sweep:
-            active = [place for place in active if found[place] != 0]
-    return found
+            active = [index for index in active if coefficients[index] != 0]
+    return coefficients

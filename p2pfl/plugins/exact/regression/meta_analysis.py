@@ -141,9 +141,9 @@ class MetaAnalysis(GLM):
             small = (counts > 0) & (counts < agreed.least)
             return np.array([small[cells.cells.group == group].any() for group in range(len(cells.cells.groups))])
 
-        found = yield from shown.any_of(few, size=len(cells.cells.groups))
-        if found.any():
-            names = [name for name, each in zip(cells.cells.groups, found.tolist(), strict=True) if each]
+        alone = yield from shown.any_of(few, size=len(cells.cells.groups))
+        if alone.any():
+            names = [name for name, each in zip(cells.cells.groups, alone.tolist(), strict=True) if each]
             raise DataError(
                 f"fewer than {agreed.least} people of a peer in model.options.shown_sites share a value of "
                 f"{', '.join(names)}, so its estimates would show them; leave shown_sites out, or merge levels"
@@ -206,12 +206,12 @@ class MetaAnalysis(GLM):
             return None
         labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
         tests, facts = [], facts | self.splines.facts(tensors)
-        for place, label in enumerate(labels):
-            freedom, statistic = int(tensors["sites_with"][place]) - 1, float(tensors["heterogeneity"][place])
+        for index, label in enumerate(labels):
+            freedom, statistic = int(tensors["sites_with"][index]) - 1, float(tensors["heterogeneity"][index])
             if freedom > 0:
                 tests.append(FittedTest(label, statistic, freedom, chi_squared_tail(statistic, freedom)))
                 facts[f"I2 of {label}"] = max(0.0, 1 - freedom / statistic) if statistic > 0 else 0.0
-                facts[f"tau2 of {label}"] = float(tensors["between"][place])
+                facts[f"tau2 of {label}"] = float(tensors["between"][index])
         beta = self.stacked(tensors)
         regression = with_errors(
             self.name, beta, tensors, labels, facts, ridge=0.0, errors=self.effects, ratio=self.ratio

@@ -101,23 +101,23 @@ class Ordinal(GLM):
         """Return the coefficients and the thresholds, ``[width]``."""
         return np.append(tensors["weight"][0, self.roles.kept], tensors["bias"])
 
-    def label(self, place: int) -> str:
+    def label(self, column: int) -> str:
         """Return the name of the feature of a coefficient."""
         names = feature_names(self.features, self.fields)
         kept = self.roles.kept.tolist()
-        return str(names[kept[place]]) if place < len(kept) else f"threshold {place - len(kept) + 1}"
+        return str(names[kept[column]]) if column < len(kept) else f"threshold {column - len(kept) + 1}"
 
     def labels(self, features: Sequence[str], classes: Sequence[str]) -> list[str]:
         """Return the names of the coefficients, from those of the features and of the classes."""
         named = [*classes] or [str(number) for number in range(self.classes or 0)]
         thresholds = [f"(threshold) {one} | {other}" for one, other in pairwise(named)]
-        return [*(features[place] for place in self.roles.kept), *thresholds]
+        return [*(features[column] for column in self.roles.kept), *thresholds]
 
     def _weighing(self, beta: Floats) -> dict[str, Floats]:
         weight = np.zeros((1, self.features))
         weight[0, self.roles.kept] = beta[: len(self.roles.kept)]
-        if (place := self.roles.place("offset")) is not None:
-            weight[0, place] = 1.0
+        if (column := self.roles.column("offset")) is not None:
+            weight[0, column] = 1.0
         return {"weight": weight, "bias": beta[len(self.roles.kept) :].copy()}
 
     def _constant_model(self, start: Floats, means: Floats) -> Floats:
@@ -172,9 +172,9 @@ class Ordinal(GLM):
     def _inverse(self, information: Floats) -> tuple[Floats, list[int]]:
         """Return the inverse and the dependent columns; thresholds come first, so that features depend on them."""
         order = np.roll(np.arange(self.width), self.kind.predictors)
-        found, dependent = inverse(information[np.ix_(order, order)])
+        inverted, dependent = inverse(information[np.ix_(order, order)])
         back = np.argsort(order)
-        return found[np.ix_(back, back)], [int(order[column]) for column in dependent]
+        return inverted[np.ix_(back, back)], [int(order[column]) for column in dependent]
 
     def _moments(self, information: Floats, samples: float) -> Floats:
         """Return about the sums of products of features, whose weights are at most 1 / 3."""
@@ -225,13 +225,13 @@ def derivatives(targets: Ints, predictor: Floats, *, thresholds: Floats) -> tupl
     )
     scores[:, 0] = upper + lower - 1
     information[:, 0, 0] = slope_above + slope_below
-    for place, first, slope in (
+    for column, first, slope in (
         (targets + 2, 1 - upper + share, slope_above),  # the last place and the second are no thresholds
         (targets + 1, -lower - share, slope_below),
     ):
-        scores[rows, place] += first
-        information[rows, 0, place] = information[rows, place, 0] = -slope
-        information[rows, place, place] = slope + curve
+        scores[rows, column] += first
+        information[rows, 0, column] = information[rows, column, 0] = -slope
+        information[rows, column, column] = slope + curve
     information[rows, targets + 1, targets + 2] = information[rows, targets + 2, targets + 1] = -curve
     kept = [0, *range(2, 2 + count)]
     return scores[:, kept], information[:, kept][:, :, kept]

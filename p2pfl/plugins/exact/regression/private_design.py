@@ -148,9 +148,9 @@ class Design:
         back[self.kept, places] = self.unit / self.half[self.kept]
         back[-1, :-1] = -self.unit * self.middle[self.kept] / self.half[self.kept]
         back[-1, -1] = self.unit
-        found = product(back, beta[:, None])[:, 0]
-        found[-1] += self.center
-        return found, product(product(back, covariance), back.T)
+        coefficients = product(back, beta[:, None])[:, 0]
+        coefficients[-1] += self.center
+        return coefficients, product(product(back, covariance), back.T)
 
 
 def products(rows: Floats) -> Floats:

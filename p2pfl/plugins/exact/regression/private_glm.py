@@ -148,13 +148,13 @@ class PrivateGLM(TensorModel):
         if tensors["converged"][0]:
             return Outcome(tensors, over=True)
         if not taken:
-            found = yield from self._first(tensors, own)
+            updates = yield from self._first(tensors, own)
         elif taken + 1 < self.rounds:
-            found = yield from self._stepped(tensors, own)
+            updates = yield from self._stepped(tensors, own)
         else:
-            found = yield from self._judged(tensors, own)
+            updates = yield from self._judged(tensors, own)
         over = self.classes is None or taken + 1 == self.rounds
-        return Outcome({**found, **scalars(steps=taken + 1, converged=over)}, over=over)
+        return Outcome({**updates, **scalars(steps=taken + 1, converged=over)}, over=over)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, 2]``, or predicted numbers ``[n, 1]``."""
@@ -167,13 +167,13 @@ class PrivateGLM(TensorModel):
         """Take the moments, and fit the linear model or take the first step."""
         size, change = self.width + 1, self.radius**2 + 1
         total, noise = yield from self._total(_moments, own, size=size * (size + 1) // 2, change=change, spare=SPARE)
-        found = moments(total, size=size)
-        inner, outer = found[:-1, :-1], found[:-1, -1]
+        joint = moments(total, size=size)
+        inner, outer = joint[:-1, :-1], joint[:-1, -1]
         bound, ridge = raised(inner, noise=noise)
         inverted, _ = inverse(bound)
         if self.classes is None:
             beta = times(inverted, outer)
-            covariance, dispersion = linear_errors(beta, found, inverted=inverted, noise=noise)
+            covariance, dispersion = linear_errors(beta, joint, inverted=inverted, noise=noise)
         else:
             beta, covariance, dispersion = times(inverted, 2 * outer), np.zeros_like(inner), 1.0
         samples = max(0.0, float(np.rint(inner[-1, -1])))
@@ -219,11 +219,11 @@ class PrivateGLM(TensorModel):
 
     def _told(self, beta: Floats, covariance: Floats, dispersion: float) -> dict[str, Floats]:
         """Return the tensors of coefficients of a row, in the units of the features and of the target."""
-        found, spread = self.design.unscaled(beta, covariance)
+        coefficients, spread = self.design.unscaled(beta, covariance)
         factor = self.design.unit * self.design.unit
         return {
-            "weight": found[None, :-1],
-            "bias": found[-1:],
+            "weight": coefficients[None, :-1],
+            "bias": coefficients[-1:],
             "covariance": spread,
             "scaled": beta,
             **scalars(dispersion=dispersion * factor),
@@ -305,8 +305,8 @@ def logistic_errors(information: Floats, bound: Floats, *, first: float, later: 
     inverted, _ = inverse(bound)
     left = np.eye(len(bound)) - product(inverted, information)
     squared = product(inverted, inverted.T)
-    found = first * first * squared
+    spread = first * first * squared
     for _ in range(steps):
-        found = product(product(left, found), left.T) + later * later * squared
+        spread = product(product(left, spread), left.T) + later * later * squared
     sampled, _ = inverse(information)
-    return sampled + found
+    return sampled + spread

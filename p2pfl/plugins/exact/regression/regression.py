@@ -130,49 +130,49 @@ class Roles:
     @property
     def kept(self) -> Ints:
         """Positions of the features."""
-        taken = {*self.clusters, *(place for _, place in self.places)}
-        return np.array([place for place in range(self.features) if place not in taken], np.int64)
+        taken = {*self.clusters, *(column for _, column in self.places)}
+        return np.array([column for column in range(self.features) if column not in taken], np.int64)
 
-    def place(self, role: str) -> int | None:
+    def column(self, role: str) -> int | None:
         """Return the position of the column with a role; ``None`` if there is none."""
         return dict(self.places).get(role)
 
     @property
     def shifted(self) -> bool:
         """True if there is an offset or an exposure."""
-        return self.place("offset") is not None or self.place("exposure") is not None
+        return self.column("offset") is not None or self.column("exposure") is not None
 
     @property
     def weighted(self) -> bool:
         """True if samples have weights."""
-        return any(self.place(role) is not None for role in WEIGHTS)
+        return any(self.column(role) is not None for role in WEIGHTS)
 
     def offsets(self, features: FloatArray) -> Floats:
         """Return what is added to the linear predictor of each sample, ``[n]``."""
-        found = np.zeros(len(features))
-        if (place := self.place("offset")) is not None:
-            found = features[:, place].astype(np.float64)
-        if (place := self.place("exposure")) is not None:
-            found = found + np.log(features[:, place].astype(np.float64))
-        return found
+        offset = np.zeros(len(features))
+        if (column := self.column("offset")) is not None:
+            offset = features[:, column].astype(np.float64)
+        if (column := self.column("exposure")) is not None:
+            offset = offset + np.log(features[:, column].astype(np.float64))
+        return offset
 
     def weights(self, features: FloatArray) -> Floats:
         """Return the weight of each sample, ``[n]``."""
-        found = np.ones(len(features))
+        weights = np.ones(len(features))
         for role in WEIGHTS:
-            if (place := self.place(role)) is not None:
-                found = found * features[:, place].astype(np.float64)
-        return found
+            if (column := self.column(role)) is not None:
+                weights = weights * features[:, column].astype(np.float64)
+        return weights
 
     def precisions(self, features: FloatArray) -> Floats:
         """Return what divides the variance of each sample, ``[n]``."""
-        place = self.place("var_weights")
-        return np.ones(len(features)) if place is None else features[:, place].astype(np.float64)
+        column = self.column("var_weights")
+        return np.ones(len(features)) if column is None else features[:, column].astype(np.float64)
 
     def frequencies(self, features: FloatArray) -> Floats:
         """Return how many samples each stands for, ``[n]``."""
-        place = self.place("freq_weights")
-        return np.ones(len(features)) if place is None else features[:, place].astype(np.float64)
+        column = self.column("freq_weights")
+        return np.ones(len(features)) if column is None else features[:, column].astype(np.float64)
 
     def groups(self, features: FloatArray) -> Ints:
         """Return the number of the cluster of each sample, ``[n]``; one cluster without a column of them."""
@@ -184,8 +184,8 @@ class Roles:
 
     def count(self, features: FloatArray) -> int:
         """Return the number of samples, each as many times as its frequency says."""
-        place = self.place("freq_weights")
-        return len(features) if place is None else int(features[:, place].astype(np.int64).sum())
+        column = self.column("freq_weights")
+        return len(features) if column is None else int(features[:, column].astype(np.int64).sum())
 
     def check(self, peer: str, features: FloatArray) -> None:
         """Refuse values that a role does not allow.
@@ -195,8 +195,8 @@ class Roles:
         DataError
             An exposure or a weight is not positive, or a frequency is no whole number.
         """
-        for role, place in self.places:
-            values = features[:, place]
+        for role, column in self.places:
+            values = features[:, column]
             if role == "exposure" and not (values > 0).all():
                 raise self._refused(peer, role, "a number that is not positive")
             if role == "var_weights" and not (values > 0).all():
@@ -286,7 +286,7 @@ class Regression(LikelihoodModel):
     @property
     def unscaled(self) -> tuple[int, ...]:
         """Positions of the columns that must keep their units."""
-        return tuple(place for _, place in self.roles.places)
+        return tuple(column for _, column in self.roles.places)
 
     @property
     def training_only(self) -> tuple[str, ...]:
@@ -349,20 +349,20 @@ class Regression(LikelihoodModel):
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         """Return the number of people of a peer in each cell, by part."""
-        found = []
+        counts = []
         for part in (getattr(own, name) for name in self.parts):
             outcome = np.zeros(len(part), np.int64) if self.classes is None else part.targets
-            place = self.roles.place("freq_weights")
-            weights = None if place is None else np.rint(part.features[:, place]).astype(np.int64)
-            found.append(cells.count(part, outcome, weights))
-        return np.concatenate(found)
+            column = self.roles.column("freq_weights")
+            weights = None if column is None else np.rint(part.features[:, column]).astype(np.int64)
+            counts.append(cells.count(part, outcome, weights))
+        return np.concatenate(counts)
 
     def row_sums(self, tensors: Tensors) -> RowSums | None:
         """Return the sums of products of columns under the weights of the next step."""
         if tensors["converged"][0] or (tensors["samples"][0] and self.chosen in STEADY):
             return None
         merged = self.design_columns.merging(tensors["levels"]) if self.merges_levels else None
-        beta, names = self.stacked(tensors), [self.label(place) for place in range(len(self.roles.kept))]
+        beta, names = self.stacked(tensors), [self.label(column) for column in range(len(self.roles.kept))]
 
         def rows(own: Own) -> WeightedRows:
             part = self.splines.part(tensors, own.train)
@@ -392,7 +392,7 @@ class Regression(LikelihoodModel):
 
     def module(self) -> Linear:
         """Return the torch module for predictions."""
-        exposure = self.roles.place("exposure")
+        exposure = self.roles.column("exposure")
         return Linear(self.shapes, link=self.kind.link, classes=self.classes is not None, exposure=exposure)
 
     def start(self) -> Tensors:
@@ -406,18 +406,18 @@ class Regression(LikelihoodModel):
 
     def stacked(self, tensors: Tensors) -> Floats:
         """Return the coefficients, predictor by predictor, ``[width]``."""
-        found = tensors["weight"][:, self.roles.kept]
-        return (np.column_stack([found, tensors["bias"]]) if self.fit_intercept else found).ravel()
+        weight = tensors["weight"][:, self.roles.kept]
+        return (np.column_stack([weight, tensors["bias"]]) if self.fit_intercept else weight).ravel()
 
-    def label(self, place: int) -> str:
+    def label(self, column: int) -> str:
         """Return the name of the feature of a coefficient."""
         names = feature_names(self.features, self.fields)
-        found: list[str] = [*(names[each] for each in self.roles.kept.tolist()), "(intercept)"]
-        return found[place % self.length]
+        labels: list[str] = [*(names[each] for each in self.roles.kept.tolist()), "(intercept)"]
+        return labels[column % self.length]
 
     def labels(self, features: Sequence[str], classes: Sequence[str]) -> list[str]:
         """Return the names of the coefficients, from those of the features and of the classes."""
-        own = [*(features[place] for place in self.roles.kept), *(["(intercept)"] if self.fit_intercept else [])]
+        own = [*(features[column] for column in self.roles.kept), *(["(intercept)"] if self.fit_intercept else [])]
         if not self.kind.several:
             return own
         return [f"{each} | {name}" for each in classes[1:] for name in own]
@@ -427,8 +427,8 @@ class Regression(LikelihoodModel):
         stacked = beta.reshape(self.kind.predictors, self.length)
         weight = np.zeros((self.kind.predictors, self.features))
         weight[:, self.roles.kept] = stacked[:, : len(self.roles.kept)]
-        if (place := self.roles.place("offset")) is not None:
-            weight[:, place] = 1.0
+        if (column := self.roles.column("offset")) is not None:
+            weight[:, column] = 1.0
         bias = stacked[:, -1].copy() if self.fit_intercept else np.zeros(self.kind.predictors)
         return {"weight": weight, "bias": bias}
 
@@ -436,8 +436,8 @@ class Regression(LikelihoodModel):
         """Return linear predictors ``[n, K]``, added feature by feature, so that no sample depends on another one."""
         kept, wide = self.roles.kept, features.astype(np.float64)
         wide = wide if len(kept) == self.features else wide[:, kept]
-        found = [times(wide, each[: len(kept)]) for each in beta.reshape(self.kind.predictors, self.length)]
-        stacked = np.stack(found, axis=1)  # [n, K]
+        predictors = [times(wide, each[: len(kept)]) for each in beta.reshape(self.kind.predictors, self.length)]
+        stacked = np.stack(predictors, axis=1)  # [n, K]
         if self.fit_intercept:
             stacked = stacked + beta.reshape(self.kind.predictors, self.length)[:, -1]
         return stacked + self.roles.offsets(features)[:, None] if self.roles.shifted else stacked
@@ -447,10 +447,10 @@ class Regression(LikelihoodModel):
         return np.column_stack([wide, np.ones(len(wide))]) if self.fit_intercept else wide
 
     def _penalty(self) -> Floats:
-        found = np.full((self.kind.predictors, self.length), self.ridge)
+        strengths = np.full((self.kind.predictors, self.length), self.ridge)
         if self.fit_intercept:
-            found[:, -1] = 0.0
-        return found.ravel()
+            strengths[:, -1] = 0.0
+        return strengths.ravel()
 
     def _summed(self, part: Part, terms: int, each: Callable[[slice], Floats]) -> Ints:
         """Return the weighted sums of what the samples of a peer add, as integers."""

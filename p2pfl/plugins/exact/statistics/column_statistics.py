@@ -343,15 +343,15 @@ class Description(Statistic):
         counts = []
         for column, ends in zip(values.T, edges, strict=True):
             known = column[~np.isnan(column)].astype(np.float64)
-            place = np.searchsorted(ends[1:-1], known, side="right")
-            counts.append(np.bincount(place, minlength=self.bins))
+            index = np.searchsorted(ends[1:-1], known, side="right")
+            counts.append(np.bincount(index, minlength=self.bins))
         return np.concatenate(counts).astype(np.int64)
 
-    def _ranges(self, found: list[Sketch], whole: npt.NDArray[np.bool_]) -> dict[str, Floats]:
+    def _ranges(self, sketches: list[Sketch], whole: npt.NDArray[np.bool_]) -> dict[str, Floats]:
         """Return ends, quantiles and edges of each column; ends that at least ``least`` samples lie at or beyond."""
         low, high = np.full(self.width, np.nan), np.full(self.width, np.nan)
         quantiles, edges = np.full((self.width, len(QUANTILES)), np.nan), np.zeros((self.width, self.bins + 1))
-        for column, (sketch, integers) in enumerate(zip(found, whole.tolist(), strict=True)):
+        for column, (sketch, integers) in enumerate(zip(sketches, whole.tolist(), strict=True)):
             count = int(sketch.counts.sum())
             if count < self.least:
                 continue
@@ -370,8 +370,8 @@ class Description(Statistic):
 
     def _common(self, share: float, count: int) -> bool:
         """Return whether ``least`` values lie at or beyond a quantile of so many, on either side."""
-        place = share * (count - 1)
-        return math.floor(place) + 1 >= self.least and count - math.ceil(place) >= self.least
+        index = share * (count - 1)
+        return math.floor(index) + 1 >= self.least and count - math.ceil(index) >= self.least
 
     def _kept(self, given: Mapping[str, Any], dominated: Bools) -> Tensors:
         """Return the tensors without what concerns fewer than ``least`` samples, which is NaN."""
@@ -412,12 +412,14 @@ class Description(Statistic):
                 hidden[one, other] = one != other and few[:, one, other].any()
         return hidden
 
-    def _rare(self, found: Tensors) -> npt.NDArray[np.bool_]:
+    def _rare(self, statistics: Tensors) -> npt.NDArray[np.bool_]:
         """Return the columns of zeros and ones of which fewer than ``least`` are zeros, or ones."""
-        ones = found["present"] * found["mean"]
-        spread = found["deviation"] ** 2 * (found["present"] - 1)
-        binary = (found["whole"] > 0) & (np.abs(spread - ones * (1 - found["mean"])) < 1e-6 * np.maximum(1.0, ones))
-        fewest = np.rint(np.minimum(ones, found["present"] - ones))
+        ones = statistics["present"] * statistics["mean"]
+        spread = statistics["deviation"] ** 2 * (statistics["present"] - 1)
+        binary = (statistics["whole"] > 0) & (
+            np.abs(spread - ones * (1 - statistics["mean"])) < 1e-6 * np.maximum(1.0, ones)
+        )
+        fewest = np.rint(np.minimum(ones, statistics["present"] - ones))
         return np.asarray(binary & (fewest > 0) & (fewest < self.least))
 
 
@@ -480,8 +482,8 @@ def products(values: FloatArray, *, middle: Floats, reach: Floats, bits: int) ->
         shares = np.clip((values.astype(np.float64) - middle) / reach, -1.0, 1.0)
     centred = np.where(there, np.rint(np.ldexp(np.where(there, shares, 0.0), bits)), 0.0).astype(np.int64)
     mask = there.astype(np.int64)
-    found = (mask.T @ mask, centred.T @ mask, (centred * centred).T @ mask, centred.T @ centred)
-    return np.concatenate([each.ravel() for each in found])
+    products = (mask.T @ mask, centred.T @ mask, (centred * centred).T @ mask, centred.T @ centred)
+    return np.concatenate([each.ravel() for each in products])
 
 
 def correlations(total: Ints, *, columns: int) -> tuple[Ints, Floats]:
@@ -492,8 +494,8 @@ def correlations(total: Ints, *, columns: int) -> tuple[Ints, Floats]:
     covariance = both.astype(np.float64) - one * two / number
     spread = second.astype(np.float64) - one * one / number
     scale = np.maximum(spread, 0.0) * np.maximum(spread.T, 0.0)
-    found = np.where(scale > 0, covariance / np.sqrt(np.where(scale > 0, scale, 1.0)), np.nan)
-    return count, np.clip(found, -1.0, 1.0)
+    quotient = np.where(scale > 0, covariance / np.sqrt(np.where(scale > 0, scale, 1.0)), np.nan)
+    return count, np.clip(quotient, -1.0, 1.0)
 
 
 def counts_together(total: Ints, *, upper: Floats, deviation: Floats, bits: int) -> Floats:

@@ -63,9 +63,9 @@ def described(
                 f'column "{field.name}" is left out, because some of its values have fewer than {plain.least} samples'
             )
         if field.levels is None:
-            place = where.start
-            columns.append(_number(tensors, field.name, place, scale=scale[place], middle=middle[place]))
-            warnings += filter(None, [_doubt(tensors, place, field.name)])
+            index = where.start
+            columns.append(_number(tensors, field.name, index, scale=scale[index], middle=middle[index]))
+            warnings += filter(None, [_doubt(tensors, index, field.name)])
             continue
         counts = np.rint((tensors["mean"][where] * scale[where] + middle[where]) * samples)  # the mean is the share
         if private:  # noise hides what follows from the others
@@ -119,10 +119,10 @@ def _merged(levels: Sequence[str], where: slice, tensors: Mapping[str, Floats]) 
         return [*levels]
     into = tensors["levels"][where].astype(np.int64) - where.start
     return [
-        "+".join(level for level, other in zip(levels, into.tolist(), strict=True) if other == place)
-        if into[place] == place
+        "+".join(level for level, other in zip(levels, into.tolist(), strict=True) if other == index)
+        if into[index] == index
         else ""
-        for place in range(len(levels))
+        for index in range(len(levels))
     ]
 
 
@@ -134,27 +134,27 @@ def _named_together(field: Field, where: slice, tensors: Mapping[str, Floats]) -
     return Field(field.name, tuple(together or level for together, level in merged))
 
 
-def _number(tensors: Mapping[str, Floats], name: str, place: int, *, scale: float, middle: float) -> dict[str, Any]:
+def _number(tensors: Mapping[str, Floats], name: str, index: int, *, scale: float, middle: float) -> dict[str, Any]:
     """Return the statistics of a column in the units of the table."""
 
     def raw(value: float) -> float | None:
         return _known(value * scale + middle)
 
-    present, edges = int(tensors["present"][place]), tensors["edges"][place]
-    used = int((edges[:-1] <= tensors["high"][place]).sum())  # bins of whole numbers go beyond the last one
+    present, edges = int(tensors["present"][index]), tensors["edges"][index]
+    used = int((edges[:-1] <= tensors["high"][index]).sum())  # bins of whole numbers go beyond the last one
     return {
         "name": name,
         "count": present,
         "missing": int(tensors["samples"][0]) - present,
-        "mean": raw(float(tensors["mean"][place])),
-        "deviation": _known(float(tensors["deviation"][place]) * scale),
-        "low": raw(float(tensors["low"][place])),
-        "high": raw(float(tensors["high"][place])),
+        "mean": raw(float(tensors["mean"][index])),
+        "deviation": _known(float(tensors["deviation"][index]) * scale),
+        "low": raw(float(tensors["low"][index])),
+        "high": raw(float(tensors["high"][index])),
         "quantiles": {
-            f"{each:g}": raw(value) for each, value in zip(QUANTILES, tensors["quantiles"][place], strict=True)
+            f"{each:g}": raw(value) for each, value in zip(QUANTILES, tensors["quantiles"][index], strict=True)
         },
         "edges": (edges[: used + 1] * scale + middle).tolist(),
-        "counts": _counts(tensors["counts"][place, :used]),
+        "counts": _counts(tensors["counts"][index, :used]),
         "kind": "number",
     }
 
@@ -167,7 +167,7 @@ def _known(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _doubt(tensors: Mapping[str, Floats], place: int, name: str) -> str | None:
+def _doubt(tensors: Mapping[str, Floats], index: int, name: str) -> str | None:
     """Return a sentence on a column that looks like an identifier or a timestamp; ``None`` for any other.
 
     Examples
@@ -176,15 +176,15 @@ def _doubt(tensors: Mapping[str, Floats], place: int, name: str) -> str | None:
     >>> _doubt(alike | {"quantiles": np.array([[2.0, 3, 5, 7, 9]])}, 0, "code")
     'column "code" looks like an identifier, because all values of each peer differ; leave it out'
     """
-    if not tensors["whole"][place]:
+    if not tensors["whole"][index]:
         return None
-    middle = float(np.abs(tensors["quantiles"][place]).max(initial=0.0))
+    middle = float(np.abs(tensors["quantiles"][index]).max(initial=0.0))
     if middle > MAX_EXACT:
         return (
             f'column "{name}" looks like an identifier or a timestamp, and models in single precision are exact up to '
             f"{MAX_EXACT:,} only; leave it out, or give a difference of times"
         )
-    present = float(tensors["present"][place])
-    if present >= MIN_DISTINCT_VALUES and tensors["distinct"][place] == present:
+    present = float(tensors["present"][index])
+    if present >= MIN_DISTINCT_VALUES and tensors["distinct"][index] == present:
         return f'column "{name}" looks like an identifier, because all values of each peer differ; leave it out'
     return None

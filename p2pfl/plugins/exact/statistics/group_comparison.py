@@ -47,13 +47,13 @@ def compared_groups(
         Smallest number of samples that anything is stated of.
     """
     samples = tensors["group_samples"]
-    found = []
+    rows = []
     named = next(field for field, where, _ in columns if where == groups.where)
     for field, where, levels in columns:
         if where == groups.where or (tensors["levels"][where] == LEFT_OUT).all():
             continue
         if field.levels is None:
-            found.append(
+            rows.append(
                 _numbers(tensors, field.name, where.start, float(middle[where.start]), float(scale[where.start]))
             )
             continue
@@ -64,22 +64,22 @@ def compared_groups(
             counts[:] = np.nan
         named_levels = [level for level in levels if level]
         compared = np.column_stack([samples - counts[:, 0], counts]) if len(field.levels) == 1 else counts
-        found.append(_levels(field.name, named_levels, counts, compared=compared))
+        rows.append(_levels(field.name, named_levels, counts, compared=compared))
     return {
         "by": named.name,
         "names": [*(named.levels or ())],
         "samples": samples.astype(int).tolist(),
-        "columns": found,
+        "columns": rows,
     }
 
 
-def _numbers(tensors: Mapping[str, Floats], name: str, place: int, middle: float, scale: float) -> Row:
-    counts = tensors["group_present"][:, place]
-    means = tensors["group_mean"][:, place] * scale + middle
-    deviations = tensors["group_deviation"][:, place] * scale
-    quartiles = tensors["group_quantiles"][:, place] * scale + middle
+def _numbers(tensors: Mapping[str, Floats], name: str, index: int, middle: float, scale: float) -> Row:
+    counts = tensors["group_present"][:, index]
+    means = tensors["group_mean"][:, index] * scale + middle
+    deviations = tensors["group_deviation"][:, index] * scale
+    quartiles = tensors["group_quantiles"][:, index] * scale + middle
     test, statistic, p = compare_means(counts, means, deviations)
-    ranked = rank_test(counts, *tensors["group_ranks"][:, place].tolist())
+    ranked = rank_test(counts, *tensors["group_ranks"][:, index].tolist())
     return {
         "name": name,
         "kind": "number",

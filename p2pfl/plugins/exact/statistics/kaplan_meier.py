@@ -134,9 +134,9 @@ class KaplanMeier(Statistic, TimedModel):
         counts = np.zeros((*shape[:2], self.cells))
         counts[:, :, : grid.cells] = total.reshape(shape)
         caused, leaving = counts[:-1], counts[-1]
-        found = {**scalars(samples=leaving.sum()), "events": caused.sum(axis=0), "leaving": leaving}
-        found |= {} if self.cause is None else {"caused": caused}
-        return Outcome({**tensors, **times, **found}, over=True)
+        totals = {**scalars(samples=leaving.sum()), "events": caused.sum(axis=0), "leaving": leaving}
+        totals |= {} if self.cause is None else {"caused": caused}
+        return Outcome({**tensors, **times, **totals}, over=True)
 
     def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Refuse or widen cells of time in which few samples of a group leave with the event, or without it."""
@@ -147,7 +147,7 @@ class KaplanMeier(Statistic, TimedModel):
         if self._column is not None:
             names = feature_names(self.features, self.fields)
             sets = [
-                Singled(names[place], (place,), 1.0) for place in range(self._column[1].start, self._column[1].stop)
+                Singled(names[index], (index,), 1.0) for index in range(self._column[1].start, self._column[1].stop)
             ]
         ways = len(self.causes) + 1
         cells = TimeCells(self.grid(tensors), sets, lambda own: parts_of(own, owned=self.owned), self._moves, ways)
@@ -180,10 +180,10 @@ class KaplanMeier(Statistic, TimedModel):
         counts = np.zeros((len(self.causes) + 1, size), np.int64)
         for part in parts:
             cell, event = grid.placed(part.targets)
-            place = self._group(part) * grid.cells + cell
+            index = self._group(part) * grid.cells + cell
             kind = self._kind(part)
             chosen = [*(event & (kind == each) for each in range(len(self.causes))), slice(None)]
-            counts += [np.bincount(place[each], minlength=size) for each in chosen]
+            counts += [np.bincount(index[each], minlength=size) for each in chosen]
         return counts.ravel()
 
     def _group(self, part: Part) -> Ints:

@@ -30,15 +30,15 @@ class FarColumn:
 
     Parameters
     ----------
-    place
-        Place of the column.
+    column
+        Position of the column.
     median
         Median of the peer's own values.
     low
         True if it lies below nearly all values of the others, false if above.
     """
 
-    place: int
+    column: int
     median: float
     low: bool
 
@@ -61,10 +61,10 @@ def far_columns(values: FloatArray, pooled: Sequence[Sketch]) -> tuple[FarColumn
     >>> values = np.array([[7.0]] * 30)
     >>> cells = Sketch(np.array([7.0, 200.0]), np.array([8.0, 201.0]), np.array([31, 60]))
     >>> far_columns(values, [cells])
-    (FarColumn(place=0, median=7.0, low=True),)
+    (FarColumn(column=0, median=7.0, low=True),)
     """
     columns = list[FarColumn]()
-    for place, (column, cells) in enumerate(zip(values.T, pooled, strict=True)):
+    for index, (column, cells) in enumerate(zip(values.T, pooled, strict=True)):
         known = np.sort(column[~np.isnan(column)])
         if len(known) < FEWEST_VALUES or len(cells.counts) == 0:
             continue
@@ -75,7 +75,7 @@ def far_columns(values: FloatArray, pooled: Sequence[Sketch]) -> tuple[FarColumn
             continue
         not_above, not_below = int(others[: middle + 1].sum()), int(others[middle:].sum())
         if min(not_above, not_below) < FAR_SHARE * total:
-            columns.append(FarColumn(place, float(np.median(known)), low=not_above < not_below))
+            columns.append(FarColumn(index, float(np.median(known)), low=not_above < not_below))
     return tuple(columns)
 
 
@@ -92,9 +92,9 @@ def sentences(own: Own, *, names: Sequence[str | None], scale: FloatArray, middl
         Units of the columns, ``[K]``.
     """
     return tuple(
-        f'the median of "{name}" is {far.median * scale[far.place] + middle[far.place]:g} here, '
+        f'the median of "{name}" is {far.median * scale[far.column] + middle[far.column]:g} here, '
         f"{'below' if far.low else 'above'} {1 - FAR_SHARE:.0%} of the values of all others; check its unit, "
         "which `factors` in the file beside the table converts"
         for far in own.train.kept.get(KEY, ())
-        if (name := names[far.place]) is not None
+        if (name := names[far.column]) is not None
     )

@@ -197,10 +197,10 @@ def stratified_odds(
     named = {where.start: (field.name, levels) for field, where, levels in columns}
     groups = next(field.levels or () for field, where, _ in columns if where == strata.groups.where)
     rows = [
-        {"name": named[place][0], "level": named[place][1][1], **_odds(tensors["odds_sums"][column].tolist())}
+        {"name": named[index][0], "level": named[index][1][1], **_odds(tensors["odds_sums"][column].tolist())}
         | {"strata": int(tensors["odds_strata"][column])}
-        for column, place in enumerate(strata.places)
-        if tensors["odds_kept"][column] and all(named[place][1])
+        for column, index in enumerate(strata.places)
+        if tensors["odds_kept"][column] and all(named[index][1])
     ]
     return {"by": stated, "group": groups[1], "columns": rows}
 

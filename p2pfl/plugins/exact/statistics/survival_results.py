@@ -74,7 +74,7 @@ def survival(
     causes = []
     if model.cause is not None:
         caused = np.rint(tensors["caused"]).astype(np.int64)[:, :, : grid.cells]
-        causes = [estimate.cause(name, place, caused, leaving, model.groups) for place, name in enumerate(model.causes)]
+        causes = [estimate.cause(name, index, caused, leaving, model.groups) for index, name in enumerate(model.causes)]
     return {
         "predicted": False,
         "group": model.group,
@@ -167,22 +167,22 @@ class _Estimate:
             "remaining": [self._remaining(curve, time) for time in self.risk_times],
         }
 
-    def cause(self, name: str, place: int, caused: Ints, leaving: Ints, groups: Sequence[str]) -> dict[str, Any]:
+    def cause(self, name: str, index: int, caused: Ints, leaving: Ints, groups: Sequence[str]) -> dict[str, Any]:
         """Return the cumulative incidence of a cause by group, from events by cause, group and cell ``[K, G, C]``."""
         here = leaving.sum(axis=1) > 0
-        test = gray_test(caused[:, here], leaving[here], place) if here.sum() > 1 and caused[place].any() else None
+        test = gray_test(caused[:, here], leaving[here], index) if here.sum() > 1 and caused[index].any() else None
         statistic, p = test or (None, None)
         curves = []
         for number, group in enumerate(groups):
-            found = cumulative_incidence(caused[:, number], leaving[number], place)
-            cells = np.flatnonzero(caused[place, number])
-            shares, errors = found.share[cells], found.error[cells]
+            curve = cumulative_incidence(caused[:, number], leaving[number], index)
+            cells = np.flatnonzero(caused[index, number])
+            shares, errors = curve.share[cells], curve.error[cells]
             low, high = band(shares, errors, kind=self.interval)
             curves.append(
                 {
                     "name": group,
                     "times": self.grid.ends(cells).tolist(),
-                    "died": caused[place, number, cells].tolist(),
+                    "died": caused[index, number, cells].tolist(),
                     "incidence": shares.tolist(),
                     "error": errors.tolist(),
                     "low": low.tolist(),

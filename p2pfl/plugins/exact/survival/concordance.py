@@ -62,8 +62,8 @@ def tally(
     count = risk_bins(cells)
     share: Floats = scipy.special.ndtr(risks / spread) if spread > 0 else np.zeros(len(risks))
     bin_of = np.minimum((share * count).astype(np.int64), count - 1)
-    place = cell * count + bin_of
-    places = [place[event], place]
+    index = cell * count + bin_of
+    places = [index[event], index]
     if entered is not None:
         places.append((entered * count + bin_of)[entered >= 0])
     return np.concatenate([np.bincount(each, minlength=cells * count) for each in places]).astype(np.int64)
@@ -83,8 +83,8 @@ def concordance_of(total: Ints, *, cells: int, strata: int = 1) -> dict[str, flo
 
     Examples
     --------
-    >>> found = tally(np.array([3.0, 2.0, 1.0]), np.array([0, 1, 2]), np.ones(3, bool), spread=1.0, cells=4)
-    >>> concordance_of(found, cells=4)
+    >>> counted = tally(np.array([3.0, 2.0, 1.0]), np.array([0, 1, 2]), np.ones(3, bool), spread=1.0, cells=4)
+    >>> concordance_of(counted, cells=4)
     {'concordance': 1.0, 'concordance_bound': 0.0}
     """
     events, leaving, *entering = total.reshape(-1, strata, cells // strata, risk_bins(cells))

@@ -293,7 +293,7 @@ class Cox(LikelihoodModel, TimedModel):
             features = valued if merged is None else merged.joined(valued)
             return features[:, kept].astype(np.float64)
 
-        return RowSums.unweighted(columns, [names[place] for place in kept.tolist()])
+        return RowSums.unweighted(columns, [names[index] for index in kept.tolist()])
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         _, event = UnionGrid(np.zeros(1), self.last).placed(own.train.targets)
@@ -383,8 +383,8 @@ class Cox(LikelihoodModel, TimedModel):
     def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
         """Return the scores that follow from the sum of histograms over all peers."""
         strata = len(self.roles.levels)
-        found = concordance_of(total, cells=self.grid(tensors).cells * strata, strata=strata)
-        return {"loss": 1 - found["concordance"], **found} if found else {}
+        concordance = concordance_of(total, cells=self.grid(tensors).cells * strata, strata=strata)
+        return {"loss": 1 - concordance["concordance"], **concordance} if concordance else {}
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the coefficients, once the steps have converged, and the test of proportional hazards."""
@@ -393,7 +393,7 @@ class Cox(LikelihoodModel, TimedModel):
         if facts is None:
             return None
         labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
-        beta, names = self._beta(tensors), [labels[place] for place in kept]
+        beta, names = self._beta(tensors), [labels[index] for index in kept]
         freedom = used_coefficients(tensors["covariance"])
         if not (self.ridge or self.subdistribution) and freedom:
             gain = 2 * (facts["likelihood"] - facts["null_likelihood"])
@@ -401,11 +401,11 @@ class Cox(LikelihoodModel, TimedModel):
         facts |= self.splines.facts(tensors)
         ratio = "subdistribution hazard ratio" if self.subdistribution else "hazard ratio"
         kind = CLUSTER if self.clustered else "robust" if self.robust else None
-        found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio=ratio, errors=kind)
-        if self.ridge or self.subdistribution or found.regression is None:
-            return found
+        fit = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio=ratio, errors=kind)
+        if self.ridge or self.subdistribution or fit.regression is None:
+            return fit
         tests = proportionality(tensors, kept, located(self.features, fields))
-        return replace(found, regression=replace(found.regression, tests=tests))
+        return replace(fit, regression=replace(fit.regression, tests=tests))
 
     def _beta(self, tensors: Tensors) -> Floats:
         """Return the coefficients, ``[p]``."""
@@ -497,44 +497,44 @@ class Cox(LikelihoodModel, TimedModel):
             diverted = np.flatnonzero(self._diverted(part, grid))
             blocks.append((diverted, cell[diverted]))
         terms = 1 + len(beta) + len(upper[0])
-        found = [
+        tables = [
             sums.summed(len(chosen), terms, weighted(chosen), groups=where, number=groups) for chosen, where in blocks
         ]
         chosen, where = blocks[1]
-        found.append(sums.summed(len(chosen), len(beta), centred(chosen), groups=where, number=groups))
+        tables.append(sums.summed(len(chosen), len(beta), centred(chosen), groups=where, number=groups))
         counts = [np.bincount(where, minlength=groups) for _, where in blocks]
         return np.concatenate(
-            [np.concatenate([each.reshape(sums.WORDS, -1) for each in found], axis=1).ravel(), *counts]
+            [np.concatenate([each.reshape(sums.WORDS, -1) for each in tables], axis=1).ravel(), *counts]
         ).astype(np.int64)
 
     def _step(self, summed: CellSums, tensors: Tensors) -> Outcome:
         """Return the model after a step, or after half of the last one if that lowered the likelihood."""
         beta, efron = self._beta(tensors), self.ties == "efron"
         taken, before = int(tensors["steps"][0]), float(tensors["objective"][0])
-        found = partial_likelihood(summed, beta, efron=efron)
+        partial = partial_likelihood(summed, beta, efron=efron)
         events = int(summed.died.sum())
-        objective = found.value - 0.5 * self.ridge * added(beta * beta)
+        objective = partial.value - 0.5 * self.ridge * added(beta * beta)
         tensors = {**tensors, **scalars(events=events), **({} if taken else {"moments": summed.moments})}
-        loss = -found.value / max(1, events)
+        loss = -partial.value / max(1, events)
         if taken and objective < before - 1e-10 * max(1.0, abs(before)):
             half, halvings = tensors["step"] / 2, tensors["halvings"] + 1
             if halvings[0] > HALVINGS:
                 raise self._endless(_steepest(beta, tensors["moments"]))
             shorter = {"weight": self._weighing(beta - half), "step": half, "halvings": halvings}
             return Outcome({**tensors, **shorter}, loss)
-        if found.value > 1e-6:  # probabilities are at most 1, so log risks are beyond their bound
+        if partial.value > 1e-6:  # probabilities are at most 1, so log risks are beyond their bound
             raise self._endless(_steepest(beta, tensors["moments"]))
-        covariance, _ = inverse(found.information + self.ridge * np.eye(len(beta)))
+        covariance, _ = inverse(partial.information + self.ridge * np.eye(len(beta)))
         gained = float(tensors["decrement"][0]) if taken else None
-        score = found.score - self.ridge * beta
-        new = newton(covariance, score, tensors["moments"], before=gained, size=found.value)
+        score = partial.score - self.ridge * beta
+        new = newton(covariance, score, tensors["moments"], before=gained, size=partial.value)
         if new.endless is not None:
             raise self._endless(new.endless)
         weight = self._weighing(beta if new.converged else beta + new.step)
         given = {"weight": weight, "step": new.step, "covariance": covariance} | scalars(
-            likelihood=found.value,
+            likelihood=partial.value,
             objective=objective,
-            null_likelihood=tensors["null_likelihood"][0] if taken else found.value,
+            null_likelihood=tensors["null_likelihood"][0] if taken else partial.value,
             decrement=new.decrement,
             steps=taken + (not new.converged),
             halvings=0.0,
@@ -547,19 +547,19 @@ class Cox(LikelihoodModel, TimedModel):
     def _over_time(self, summed: CellSums, tensors: Tensors) -> Tensors:
         """Return the hazards of a model that has converged, and how its coefficients change over time."""
         efron, grid = self.ties == "efron", self.grid(tensors)
-        found = hazards(summed, efron=efron)
+        baseline = hazards(summed, efron=efron)
         ends = np.append(grid.ends(np.arange(grid.cells - 1)), 0.0)  # nobody has the event beyond the last
         change = drift(summed, transformed(summed, ends, transform=self.transform), efron=efron)
-        room = {"hazard": found.hazard, "hazard_square": found.square, "hazard_means": found.means}
+        room = {"hazard": baseline.hazard, "hazard_square": baseline.square, "hazard_means": baseline.means}
         shapes = self.shapes
         padded = {name: np.zeros(shapes[name]) for name in room}
         for name, values in room.items():
             padded[name][:, : grid.cells] = values
         return {**padded, "drift": change.score, "drift_variance": change.variance}
 
-    def _endless(self, place: int) -> LearningError:
+    def _endless(self, index: int) -> LearningError:
         """Return the error of a coefficient that grows without bound."""
-        name = feature_names(self.features, self.fields)[self.roles.kept[place]]
+        name = feature_names(self.features, self.fields)[self.roles.kept[index]]
         return LearningError(
             f'the likelihood has no maximum, because whoever has the event is always extreme in "{name}" among those '
             "at risk, so its coefficient grows without bound; set model.options.ridge, or leave out the feature"

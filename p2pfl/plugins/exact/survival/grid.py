@@ -178,9 +178,9 @@ def united(targets: Callable[[str], npt.NDArray[Any]], *, horizon: float) -> Ask
 
         def counts(peer: str, known: Ints = known, bits: int = bits, rest: int = rest) -> Ints:
             passed = np.abs(targets(peer))
-            place = ordered(passed[passed <= horizon].astype(np.float32)).astype(np.int64) >> rest
-            slot = np.searchsorted(known, place >> bits)
-            return np.bincount((slot << bits) + (place & ((1 << bits) - 1)), minlength=len(known) << bits)
+            index = ordered(passed[passed <= horizon].astype(np.float32)).astype(np.int64) >> rest
+            slot = np.searchsorted(known, index >> bits)
+            return np.bincount((slot << bits) + (index & ((1 << bits) - 1)), minlength=len(known) << bits)
 
         total = yield Question(counts, size=len(known) << bits)
         used = np.flatnonzero(possible(total))
@@ -321,4 +321,4 @@ def round_times(end: float, width: float | None = None) -> list[float]:
     step = next(scale * each for each in STEPS if scale * each * RISK_TIMES >= end * (1 - 1e-12))
     if width is not None:
         step = width * math.ceil(step / width - 1e-9)
-    return [float(f"{place * step:.12g}") for place in range(int(end / step + 1e-9) + 1)]
+    return [float(f"{index * step:.12g}") for index in range(int(end / step + 1e-9) + 1)]

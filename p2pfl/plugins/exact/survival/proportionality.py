@@ -34,10 +34,10 @@ def proportionality(
     """
     free = np.diag(tensors["covariance"]) > 0
     groups = [
-        (field.name, [place for place, feature in enumerate(kept) if where.start <= feature < where.stop])
+        (field.name, [index for index, feature in enumerate(kept) if where.start <= feature < where.stop])
         for field, where in columns
     ]
-    tests = [_tested(name, tensors, [place for place in places if free[place]]) for name, places in groups if places]
+    tests = [_tested(name, tensors, [index for index in places if free[index]]) for name, places in groups if places]
     whole = _tested("all columns", tensors, np.flatnonzero(free).tolist())
     return tuple(test for test in (*tests, whole) if test.freedom)
 

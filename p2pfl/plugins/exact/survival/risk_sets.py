@@ -129,8 +129,8 @@ def risk_sets(sums: CellSums, *, efron: bool) -> Iterator[RiskSet]:
     at_risk, width = sums.at_risk, sums.width
     for stratum, cell in np.argwhere(sums.died).tolist():
         tied = int(sums.died[stratum, cell])
-        for place in range(tied):
-            share = place / tied if efron else 0.0
+        for index in range(tied):
+            share = index / tied if efron else 0.0
             sums_of = at_risk[stratum, cell] - share * sums.events[stratum, cell]
             total = float(sums_of[0])
             if not total > 0:
@@ -199,10 +199,10 @@ def hazards(sums: CellSums, *, efron: bool) -> Hazards:
     hazard, square = np.zeros((2, *sums.died.shape))
     means = np.zeros(sums.covered.shape)
     for each in risk_sets(sums, efron=efron):
-        place = each.stratum, each.cell
-        hazard[place] += 1 / each.total
-        square[place] += 1 / (each.total * each.total)
-        means[place] += each.mean / each.total
+        index = each.stratum, each.cell
+        hazard[index] += 1 / each.total
+        square[index] += 1 / (each.total * each.total)
+        means[index] += each.mean / each.total
     return Hazards(hazard, square, means)
 
 

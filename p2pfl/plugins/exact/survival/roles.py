@@ -101,7 +101,7 @@ class TimeRoles:
         taken = {self.entry}
         for each in (self.strata, self.kinds, self.clusters):
             taken |= set(range(each.start, each.stop)) if each else set()
-        return np.array([place for place in range(self.features) if place not in taken], np.int64)
+        return np.array([index for index in range(self.features) if index not in taken], np.int64)
 
     @property
     def unscaled(self) -> tuple[int, ...]:

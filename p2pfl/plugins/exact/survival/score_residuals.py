@@ -41,12 +41,12 @@ class ScoreCells:
         hazard, own_hazard = np.zeros((2, strata * cells))
         means, own_means, centre = np.zeros((3, strata * cells, sums.width))
         for each in risk_sets(sums, efron=efron):
-            place = each.stratum * cells + each.cell
-            hazard[place] += 1 / each.total
-            means[place] += each.mean / each.total
-            own_hazard[place] += (1 - each.share) / each.total
-            own_means[place] += (1 - each.share) * each.mean / each.total
-            centre[place] += each.mean / sums.died[each.stratum, each.cell]
+            index = each.stratum * cells + each.cell
+            hazard[index] += 1 / each.total
+            means[index] += each.mean / each.total
+            own_hazard[index] += (1 - each.share) / each.total
+            own_means[index] += (1 - each.share) * each.mean / each.total
+            centre[index] += each.mean / sums.died[each.stratum, each.cell]
         return cls(hazard, means, own_hazard, own_means, centre, np.tile(sums.staying, strata))
 
     def residuals(

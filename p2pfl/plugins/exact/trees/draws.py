@@ -51,8 +51,8 @@ def weights(part: Part, *, seed: int, tree: int) -> Ints:
     Examples
     --------
     >>> part = Part(np.arange(4000, dtype=np.float32)[:, None], np.zeros(4000, np.int64))
-    >>> found = weights(part, seed=0, tree=3)
-    >>> round(float(found.mean()), 1), round(float((found == 0).mean()), 1)
+    >>> drawn = weights(part, seed=0, tree=3)
+    >>> round(float(drawn.mean()), 1), round(float((drawn == 0).mean()), 1)
     (1.0, 0.4)
     """
     return np.searchsorted(POISSON, drawn_uniform(part, "bootstrap", seed=seed, number=tree), side="right")

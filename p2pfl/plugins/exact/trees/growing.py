@@ -123,9 +123,9 @@ class Growth:
         """Continue with the histograms ``[m, cells, 3]`` of the counted nodes."""
         assert self._task is not None  # noqa: S101 (there was a question)
         counted = self._task.counted
-        for place, (number, histogram) in enumerate(zip(counted, histograms, strict=True)):
+        for index, (number, histogram) in enumerate(zip(counted, histograms, strict=True)):
             self.nodes[number].histogram = histogram
-            self.nodes[number].cells = None if self.merged is None else self.merged.cells[place]
+            self.nodes[number].cells = None if self.merged is None else self.merged.cells[index]
         for parent, child, other in self._siblings:
             whole, part = self.nodes[parent].histogram, self.nodes[child].histogram
             assert whole is not None and part is not None  # noqa: S101, PT018 (counted before)
@@ -135,17 +135,17 @@ class Growth:
             self.nodes[other].histogram = whole - part
             self.nodes[parent].histogram = None
         new = [*counted, *(other for _, _, other in self._siblings)]
-        found = np.stack([self.nodes[number].histogram for number in new])  # type: ignore[misc]
+        histograms = np.stack([self.nodes[number].histogram for number in new])  # type: ignore[misc]
         bounds = np.array([self.nodes[number].bounds for number in new])
         unused = None
         if self.merged is not None:
             again = [counted.index(child) for _, child, _ in self._siblings]
             unused = self.merged.unused(self.search.bins)[[*range(len(counted)), *again]]
-        for number, split in zip(new, self.search.best(found, bounds, unused), strict=True):
+        for number, split in zip(new, self.search.best(histograms, bounds, unused), strict=True):
             node = self.nodes[number]
             node.split = split
             if node.sums is None:  # a root
-                node.sums = self.search.whole(found[new.index(number)])
+                node.sums = self.search.whole(histograms[new.index(number)])
             if split is None:
                 node.histogram = None
         self._expand()
@@ -235,22 +235,22 @@ class Growth:
         rate
             Factor of the values.
         """
-        found = {name: np.zeros((self.trees, size)) for name in FIELDS}
-        found["feature"][:] = -1
+        arrays = {name: np.zeros((self.trees, size)) for name in FIELDS}
+        arrays["feature"][:] = -1
         if bins.known is not None:
-            found["categories"] = np.zeros((self.trees, size, WORDS))
+            arrays["categories"] = np.zeros((self.trees, size, WORDS))
         for tree in range(self.trees):
             places, splits = self._places(tree), self.kept_splits(tree)
-            for number, place in places.items():
+            for number, index in places.items():
                 node = self.nodes[number]
                 if node.sums is not None:
-                    found["count"][tree, place] = node.sums[2]
-                    if place not in splits:
-                        found["value"][tree, place] = self._value(node.sums, node.bounds, rate=rate)
-                if place in splits:
-                    for name, value in splits[place].boosted_entries(bins, child=places[node.left]).items():
-                        found[name][tree, place] = value
-        return found
+                    arrays["count"][tree, index] = node.sums[2]
+                    if index not in splits:
+                        arrays["value"][tree, index] = self._value(node.sums, node.bounds, rate=rate)
+                if index in splits:
+                    for name, value in splits[index].boosted_entries(bins, child=places[node.left]).items():
+                        arrays[name][tree, index] = value
+        return arrays
 
     def _value(self, sums: Ints, bounds: tuple[float, float], *, rate: float) -> float:
         limits = self.search.limits
@@ -317,7 +317,7 @@ class BinnedSamples:
         slots = slots[chosen]
         lengths = np.diff(entries.indptr)
         keys = np.repeat(slots * self.cells, lengths) + entries.indices
-        found = np.empty((count, self.cells, len(values)), np.int64)
+        histograms = np.empty((count, self.cells, len(values)), np.int64)
         for number, value in enumerate(values):
             own = value[chosen]
             sums = np.bincount(keys, weights=np.repeat(own, lengths), minlength=count * self.cells)
@@ -326,8 +326,8 @@ class BinnedSamples:
             if len(self._usual):
                 rest = whole[:, None] - np.add.reduceat(table, self.bins.starts, axis=1)  # [count, F]
                 table[:, self._usual] += rest
-            found[..., number] = table
-        return found
+            histograms[..., number] = table
+        return histograms
 
 
 class RoutedSamples:
@@ -385,12 +385,12 @@ class BoostedSamples(RoutedSamples):
         """
         slot = np.full(1 + max(task.counted), -1, np.int64)
         slot[list(task.counted)] = np.arange(len(task.counted))
-        found = np.zeros((len(task.counted), self.binned.cells, len(values)), np.int64)
+        histograms = np.zeros((len(task.counted), self.binned.cells, len(values)), np.int64)
         for tree, nodes in enumerate(self.nodes):
             slots = np.where((nodes >= 0) & (nodes < len(slot)), slot[np.minimum(nodes, len(slot) - 1)], -1)
             if (slots >= 0).any():
                 here = slots[slots >= 0]
                 low, high = int(here.min()), int(here.max()) + 1
                 own = np.where(slots >= 0, slots - low, -1)
-                found[low:high] += self.binned.histograms(own, high - low, [value[tree] for value in values])
-        return found
+                histograms[low:high] += self.binned.histograms(own, high - low, [value[tree] for value in values])
+        return histograms

@@ -355,8 +355,8 @@ class Quantile(Loss):
             targets = own(peer).train.targets
             return np.zeros(len(targets), np.int64), targets.astype(np.float64)
 
-        counts, found, scale = yield from quantiles(values, groups=1, share=self.quantile)
-        return int(counts[0]), scale, found
+        counts, quantile, scale = yield from quantiles(values, groups=1, share=self.quantile)
+        return int(counts[0]), scale, quantile
 
     def derivatives(self, margins: Floats, targets: Targets, scale: float) -> Derivatives:
         """Return 1 - q above the target, and -q at and below it."""
@@ -424,7 +424,7 @@ class OwnLoss(Loss):
             return np.zeros((1, 0)), np.zeros((1, 0))
         try:
             slopes, curves = self._function()(np.array(margins[:, 0]), targets.astype(np.float64))
-            found = np.array([slopes, curves], np.float64)  # [2, n]
+            derivatives = np.array([slopes, curves], np.float64)  # [2, n]
         except ModelError:
             raise
         except Exception as error:
@@ -432,22 +432,22 @@ class OwnLoss(Loss):
             raise ModelError(
                 f"{KEY}: {self.reference} does not return two arrays of numbers ({said}); fix the function"
             ) from error
-        if found.shape != (2, len(targets)):
+        if derivatives.shape != (2, len(targets)):
             raise ModelError(
-                f"{KEY}: {self.reference} returns arrays of the shape {found.shape[1:]} for {len(targets)} samples; "
-                "return one number of each kind for each sample"
+                f"{KEY}: {self.reference} returns arrays of the shape {derivatives.shape[1:]} for "
+                f"{len(targets)} samples; return one number of each kind for each sample"
             )
-        if not (np.abs(found) <= self.bound).all():
+        if not (np.abs(derivatives) <= self.bound).all():
             raise ModelError(
                 f"{KEY}: {self.reference} returns a derivative that is not within model.options.loss_bound = "
                 f"{self.bound:g}; clip it in the function, or raise the bound"
             )
-        if (found[1] < 0).any():
+        if (derivatives[1] < 0).any():
             raise ModelError(
                 f"{KEY}: {self.reference} returns a negative second derivative, with which a step could go the wrong "
                 "way; return 0 or more, such as an upper bound of it"
             )
-        return found[:1] / scale, found[1:] / scale
+        return derivatives[:1] / scale, derivatives[1:] / scale
 
     def values(self, margins: Floats, targets: Targets, scale: float) -> Floats:
         """Return zeros, because derivatives alone are known."""
@@ -600,8 +600,8 @@ def quantiles(
 
     total = possible((yield Question(coarse, size=groups * EXPONENTS))).reshape(groups, EXPONENTS)
     counts = total.sum(axis=1)
-    place = share * np.maximum(counts - 1, 0)
-    ranks = np.floor(place).astype(np.int64)[:, None] + np.array([1, 2])
+    index = share * np.maximum(counts - 1, 0)
+    ranks = np.floor(index).astype(np.int64)[:, None] + np.array([1, 2])
     ranks = np.minimum(ranks, counts[:, None])  # [G, 2]
     reached = np.cumsum(total, axis=1)
     exponents = np.array([np.searchsorted(*pair) for pair in zip(reached, ranks, strict=True)])  # [G, 2]
@@ -622,12 +622,12 @@ def quantiles(
         raise impossible()
     slots = slots.reshape(keys.shape)
     before = np.take_along_axis(reached, exponents, 1) - np.take_along_axis(total, exponents, 1)
-    found = np.zeros(keys.shape)
+    ends = np.zeros(keys.shape)
     for where in zip(*np.nonzero(ranks > 0), strict=True):
         cell = int(np.searchsorted(np.cumsum(cells[slots[where]]), ranks[where] - before[where]))
-        found[where] = _middle(int(exponents[where]) * FINE + cell)
-    rest = place - np.floor(place)
-    values_found: Floats = found[:, 0] + rest * (found[:, 1] - found[:, 0])
+        ends[where] = _middle(int(exponents[where]) * FINE + cell)
+    rest = index - np.floor(index)
+    values_found: Floats = ends[:, 0] + rest * (ends[:, 1] - ends[:, 0])
     return counts, values_found, _unit(np.flatnonzero(total.any(axis=0)))
 
 

@@ -38,10 +38,10 @@ def merged(counts: Ints, least: int) -> Ints:
     """
     bins = counts.shape[-1]
     closed, since = np.zeros((*counts.shape[:-2], bins), np.bool_), np.zeros(counts.shape[:-1], np.int64)
-    for place in range(bins):
-        since = since + counts[..., place]
-        closed[..., place] = ~few(since, least).any(axis=-1) & (since > 0).any(axis=-1)
-        since = np.where(closed[..., place, None], 0, since)
+    for index in range(bins):
+        since = since + counts[..., index]
+        closed[..., index] = ~few(since, least).any(axis=-1) & (since > 0).any(axis=-1)
+        since = np.where(closed[..., index, None], 0, since)
     after = counts.sum(axis=-1, keepdims=True) - np.cumsum(counts, axis=-1)  # [..., S, B]
     ends = closed & ~few(after, least).any(axis=-2)  # the rest is enough for a bin of its own, or nothing
     last = bins - 1 - ends[..., ::-1].argmax(axis=-1)
@@ -127,12 +127,12 @@ class MergedBins:
             if not len(rare):
                 continue
             if bins.categorical[feature]:
-                place = np.stack([_levels(each, least) for each in own[rare]])
+                index = np.stack([_levels(each, least) for each in own[rare]])
             else:
-                place = merged(own[rare], least)
+                index = merged(own[rare], least)
                 known = int(bins.counts[feature])
-                joined = (place[:, known] > known) if bins.missing[feature] else np.zeros(len(rare), np.bool_)
-                place = np.where(joined[:, None] & (place > known), known, place)
+                joined = (index[:, known] > known) if bins.missing[feature] else np.zeros(len(rare), np.bool_)
+                index = np.where(joined[:, None] & (index > known), known, index)
             before = self.cells[rare, start:end] - start
-            cells[rare, start:end] = start + np.take_along_axis(place, before, axis=1)
+            cells[rare, start:end] = start + np.take_along_axis(index, before, axis=1)
         return MergedBins(cells)

@@ -122,8 +122,8 @@ class Limits:
 
     def value(self, sums: Ints, bounds: Floats) -> Floats:
         """Return the values of leaves with sums ``[..., 3]``, within bounds ``[..., 2]``."""
-        found: Floats = -(sums[..., 0].astype(np.float64) * self.slope) / self.weight(sums)
-        return np.minimum(np.maximum(found, bounds[..., 0]), bounds[..., 1])
+        values: Floats = -(sums[..., 0].astype(np.float64) * self.slope) / self.weight(sums)
+        return np.minimum(np.maximum(values, bounds[..., 0]), bounds[..., 1])
 
     def score(self, sums: Ints, bounds: Floats) -> Floats:
         r"""Return by how much leaves lower the loss, times two: :math:`G^2 / (H + \lambda)` without bounds.
@@ -190,10 +190,10 @@ class CategorySplits:
 
     def split(self, node: int) -> tuple[tuple[int, ...], bool, Ints]:
         """Return the bins that go left, whether missing values do, and the sums ``[3]`` of the left child."""
-        place, bins = int(self.places[node]), self.order.shape[1]
-        members = self.order[node, : place + 1] if place < bins else self.order[node, place - bins : self.used[node]]
+        index, bins = int(self.places[node]), self.order.shape[1]
+        members = self.order[node, : index + 1] if index < bins else self.order[node, index - bins : self.used[node]]
         known = tuple(sorted(int(number) for number in members if number != self.missing))
-        return known, bool((members == self.missing).any()), self.sums[node, place]
+        return known, bool((members == self.missing).any()), self.sums[node, index]
 
 
 class Categories:
@@ -330,8 +330,8 @@ class Search:
         each = {
             int(one.feature): one.best(histograms, bounds, before.reshape(count), unused) for one in self._categories
         }
-        for feature, found in each.items():
-            best[:, feature] = found.gains
+        for feature, split in each.items():
+            best[:, feature] = split.gains
         splits: list[Split | None] = []
         for node, chosen in enumerate(best.argmax(axis=1).tolist()):
             gain = float(best[node, chosen])

@@ -183,15 +183,15 @@ class Purity:
         valid &= (self.count(left) >= self.min_samples_leaf) & (self.count(right) >= self.min_samples_leaf)
         gains = gained(self.score(left) + self.score(right), self.score(whole), valid).reshape(len(chosen), -1)
         cuts = list[Split | None]()
-        for node, place in enumerate(gains.argmax(axis=1).tolist()):
-            if np.isneginf(gains[node, place]):
+        for node, index in enumerate(gains.argmax(axis=1).tolist()):
+            if np.isneginf(gains[node, index]):
                 cuts.append(None)
                 continue
-            at, bin_, way = np.unravel_index(place, left.shape[1:4])
+            at, bin_, way = np.unravel_index(index, left.shape[1:4])
             where = (node, at, bin_, way)
             cuts.append(
                 Split(
-                    gain=float(gains[node, place]),
+                    gain=float(gains[node, index]),
                     feature=int(chosen[node, at]),
                     cut=level.bin(node, int(at), int(bin_)),
                     missing_left=bool(way),
@@ -266,12 +266,12 @@ class GrowingTrees:
 
     def proceed(self, level: Level) -> None:
         """Find the nodes of the next level: children of this one, and nodes that draw features once more."""
-        found = list[int]()
+        leaves = list[int]()
         for number in level.nodes.tolist():
             node = self.nodes[number]
-            found += [number] if node.split is None else [node.left, node.left + 1]
+            leaves += [number] if node.split is None else [node.left, node.left + 1]
         self.open = sorted(
-            (number for number in found if self._may_split(number)), key=lambda n: (self.nodes[n].tree, n)
+            (number for number in leaves if self._may_split(number)), key=lambda n: (self.nodes[n].tree, n)
         )
 
     def _may_split(self, number: int) -> bool:
@@ -294,17 +294,19 @@ class GrowingTrees:
         unit
             Sums of targets are integers in this unit.
         """
-        found = {name: np.zeros((self.trees, size)) for name in FIELDS} | {"value": np.zeros((self.trees, size, width))}
-        found["feature"][:] = -1
+        arrays = {name: np.zeros((self.trees, size)) for name in FIELDS} | {
+            "value": np.zeros((self.trees, size, width))
+        }
+        arrays["feature"][:] = -1
         places, used = dict.fromkeys(range(self.trees), 0), [1] * self.trees
         for number, node in enumerate(self.nodes):  # a parent comes before its children
             where = (node.tree, places[number])
             assert node.sums is not None  # noqa: S101 (all nodes are counted)
             count = int(self.purity.count(node.sums))
-            found["count"][where] = count
+            arrays["count"][where] = count
             if node.split is None:
                 whole = node.sums.astype(np.float64) if self.purity.classes else node.sums[:1] * unit
-                found["value"][where] = whole / max(1, count)
+                arrays["value"][where] = whole / max(1, count)
                 continue
             left = used[node.tree]
             used[node.tree] += 2
@@ -313,11 +315,11 @@ class GrowingTrees:
             entries = node.split.entries(self.bins, child=left, larger=larger)
             entries["gain"] *= 1.0 if self.purity.classes else unit * unit
             for name, value in entries.items():
-                found[name][where] = value
-        drawn = found["count"][:, 0] > 0
+                arrays[name][where] = value
+        drawn = arrays["count"][:, 0] > 0
         if not drawn.all() and drawn.any():  # a tree without samples predicts what the roots of the others do
-            found["value"][~drawn, 0] = found["value"][drawn, 0].mean(axis=0)
-        return found
+            arrays["value"][~drawn, 0] = arrays["value"][drawn, 0].mean(axis=0)
+        return arrays
 
 
 class BaggedSamples(RoutedSamples):
@@ -342,7 +344,7 @@ class BaggedSamples(RoutedSamples):
     def count(self, growing: GrowingTrees, level: Level) -> Ints:
         """Return sums by node, feature and bin, flattened."""
         offsets, sizes, width = level.offsets, level.sizes, 2 if self.classes is None else self.classes
-        found = np.zeros(level.size * width, np.int64)
+        sums_of_level = np.zeros(level.size * width, np.int64)
         slot = np.full(1 + int(level.nodes.max(initial=-1)), OUT, np.int64)
         slot[level.nodes] = np.arange(len(level.nodes))
         trees = np.array([growing.nodes[number].tree for number in level.nodes.tolist()])
@@ -362,8 +364,8 @@ class BaggedSamples(RoutedSamples):
                     sums = _sums(keys * width + target, weight, size)
                 else:
                     sums = _sums(keys * 2, weight * target, size) + _sums(keys * 2 + 1, weight, size)
-                found[low * width : high * width] += sums
-        return found
+                sums_of_level[low * width : high * width] += sums
+        return sums_of_level
 
 
 def _sums(keys: Ints, weights: Ints, size: int) -> Ints:

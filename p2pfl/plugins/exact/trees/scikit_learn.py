@@ -64,7 +64,7 @@ def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[
         "columns": columns,
         "absent": sorted(predictor.saved.missing),
         "names": list(seen.names),
-        "places": [list(place) for place in seen.places],
+        "places": [list(index) for index in seen.places],
         "categorical": list(seen.categorical),
         "mean": inputs.mean,
         "deviation": inputs.deviation,
@@ -82,10 +82,10 @@ def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[
 def _tree(tree: dict[str, Any]) -> dict[str, Any]:
     """Return the nodes that a tree has."""
     size = 2 * int((tree["feature"] >= 0).sum()) + 1
-    found = {name: values[:size].tolist() for name, values in tree.items()}
+    fields = {name: values[:size].tolist() for name, values in tree.items()}
     for name in ("feature", "left", "missing"):
-        found[name] = np.asarray(found[name], np.int64).tolist()
-    return found
+        fields[name] = np.asarray(fields[name], np.int64).tolist()
+    return fields
 
 
 EXPORTER = Exporter(".py", encoded)

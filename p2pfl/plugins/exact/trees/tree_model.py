@@ -250,8 +250,8 @@ class Margins:
         values = self.values.copy()
         for number in range(self.count, trees):
             tree = {name: tensors[name][number] for name in (*FIELDS, "categories") if name in tensors}
-            found = tree["value"][leaves(tree, self.features, self.categorical)]  # [n], or [n, C]
-            values[:, slice(None) if found.ndim == 2 else number % self.columns] += found
+            outputs = tree["value"][leaves(tree, self.features, self.categorical)]  # [n], or [n, C]
+            values[:, slice(None) if outputs.ndim == 2 else number % self.columns] += outputs
         self.values = values
         kept = ("feature", "threshold", "value", "categories")
         self.trees = {name: tensors[name][:trees].copy() for name in kept if name in tensors}

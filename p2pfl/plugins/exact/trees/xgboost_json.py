@@ -173,8 +173,8 @@ def _right(words: Floats) -> list[int]:
 
 def _single(values: Iterable[float]) -> list[float]:
     """Return numbers in single precision."""
-    found: list[float] = np.asarray(values, np.float32).astype(float).tolist()
-    return found
+    numbers: list[float] = np.asarray(values, np.float32).astype(float).tolist()
+    return numbers
 
 
 EXPORTER = Exporter(".json", encoded)

@@ -86,6 +86,45 @@ def test_who_contributes_long_before_the_others_is_waited_for_as_long_as_they_li
     assert all(answer.values.tolist() == total_of(ring(5)) for answer in swarm.last().values())
 
 
+def test_a_peer_that_computes_is_waited_for_while_its_heartbeats_arrive_and_not_for_ever():
+    graph = complete(3)
+    slow, *others = graph.peers
+
+    def waited(seconds):
+        swarm = Swarm(graph, outage=20 * PATIENCE)
+        for peer in graph.peers:
+            swarm.tell(peer, Convene(1))
+        swarm.carry()
+        for peer in others:
+            swarm.tell(peer, Contribute(contributions(graph)[peer]))
+        for _ in range(round(seconds / 5)):
+            swarm.later(5.0)
+            swarm.carry()
+        return swarm
+
+    swarm = waited(19 * PATIENCE)
+    assert all(isinstance(answer, Convened) for answer in swarm.last().values())
+    swarm.tell(slow, Contribute(contributions(graph)[slow]))
+    swarm.carry()
+    assert all(answer.values.tolist() == total_of(graph) for answer in swarm.last().values())
+    assert all(waited(20 * PATIENCE).last()[peer].lost == {slow} for peer in others)
+
+
+def test_a_peer_without_heartbeats_is_lost_however_long_others_wait_for_one_that_computes():
+    graph = complete(3)
+    dead, *others = graph.peers
+    swarm = Swarm(graph, outage=20 * PATIENCE)
+    for peer in graph.peers:
+        swarm.tell(peer, Convene(1))
+    swarm.carry()
+    swarm.kill(dead)
+    for peer in others:
+        swarm.tell(peer, Contribute(contributions(graph)[peer]))
+    swarm.later(PATIENCE)
+    swarm.carry()
+    assert all(swarm.last()[peer].lost == {dead} for peer in others)
+
+
 @given(connected(least=2, most=9), st.booleans(), st.data())
 def test_a_peer_that_dies_at_any_message_ends_the_totals_for_all_or_all_have_it(graph, noticed, data):
     dies, swarm = data.draw(st.sampled_from(graph.peers)), Swarm(graph)

@@ -1,0 +1,91 @@
+"""Rows that peers have sent, as files beside the evidence: with them anybody computes the mixing of a round again.
+
+Each file is ``rows/PEER/DIGEST.row``, whose name is the digest that the chain of the sender has of the row as it
+travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from p2pfl.core.errors import InputError
+from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
+from p2pfl.core.neighbourhood import Released
+from p2pfl.results.evidence import row_digest
+
+FOLDER = "rows"
+"""Name of the folder in a run directory; the peers keep their rows where it exists, each in a folder of its own."""
+
+SUFFIX = ".row"
+
+
+def keep_rows(folder: Path) -> None:
+    """Have the peers of a run directory keep what they send, from their next start on."""
+    (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
+
+
+@dataclass(frozen=True)
+class SentRow:
+    """A row as it travels.
+
+    Attributes
+    ----------
+    row, mass
+        Numbers ``[P]``, and their weight, if there is one.
+    """
+
+    row: torch.Tensor
+    mass: float | None
+
+    @classmethod
+    def of(cls, released: Released) -> Self:
+        """Return the released row of one peer."""
+        return cls(released.row(0), None if released.masses is None else float(released.masses[0, 0]))
+
+    @property
+    def digest(self) -> str:
+        """Digest of the row in the evidence."""
+        return row_digest(self.row, self.mass)
+
+    def write(self, folder: Path, *, disk: Disk = DRIVE) -> None:
+        """Write the row for its owner alone.
+
+        Raises
+        ------
+        StorageError
+            The disk is full or not writable.
+        """
+        about = {} if self.mass is None else {"mass": repr(self.mass)}
+        folder.mkdir(mode=0o700, exist_ok=True)
+        data = save({"row": self.row.detach().cpu().contiguous()}, about)
+        replace(folder / f"{self.digest}{SUFFIX}", data, mode=OWNER_ONLY, disk=disk)
+
+
+def read_row(runs: Sequence[Path], peer: str, digest: str) -> SentRow | None:
+    """Return a row of a peer from the first of some run directories that has it; ``None`` if none has.
+
+    Raises
+    ------
+    InputError
+        The file is not the row of its digest.
+    """
+    paths = (run / FOLDER / peer / f"{digest}{SUFFIX}" for run in runs)
+    path = next((each for each in paths if each.is_file()), None)
+    if path is None:
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            mass = (file.metadata() or {}).get("mass")
+            sent = SentRow(file.get_tensor("row"), None if mass is None else float(mass))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path} is no row ({error}); ask its peer for the file again") from None
+    if sent.digest != digest:
+        raise InputError(f"{path} is not the row of its digest; ask its peer for the file again")
+    return sent

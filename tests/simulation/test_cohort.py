@@ -1,0 +1,167 @@
+"""Rounds that compute the cohort alone, and one of the peers that sit out."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from p2pfl.algorithms import Averaging, FedAvg
+from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated
+from p2pfl.experiment import read
+from p2pfl.learning import TorchLearner
+from p2pfl.simulation import cohort, playing, simulate
+from p2pfl.simulation.cohort import Cohort, Everyone
+from p2pfl.simulation.sharding import Shard
+from p2pfl.topology import complete
+
+TABLE = {
+    "rounds": 4,
+    "seed": 3,
+    "topology": {"kind": "complete", "peers": 9},
+    "data": {"name": "wine", "split": "dirichlet"},
+    "model": {"name": "linear"},
+    "learning": {"fraction": 0.3, "dtype": "float64", "batch": 8, "epochs": 2, "device": "cpu"},
+}
+
+
+def models(run):
+    rows = [torch.cat([part.flatten() for part in model.values()]) for _, model in sorted(run.models.items())]
+    return torch.stack(rows)
+
+
+def cohorts_seen(monkeypatch):
+    """Return a list that receives the number of rows of each round."""
+    seen, begin = [], cohort.Cohorts.open
+
+    def watched(self, round):
+        opened = begin(self, round)
+        seen.append(len(opened.peers))
+        return opened
+
+    monkeypatch.setattr(cohort.Cohorts, "open", watched)
+    return seen
+
+
+def everyone(*_, shard, **__):
+    return Everyone(shard)
+
+
+def check_alike(few, every):
+    """Compare a run that computed cohorts with one that computed all peers."""
+    assert torch.allclose(models(few), models(every), rtol=0, atol=1e-12)
+    for one, other in zip(few.metrics, every.metrics, strict=True):
+        same = [(each.peer, each.round, each.bytes_out, each.received, each.mixed) for each in (one, other)]
+        assert same[0] == same[1]
+        for field in ("training_loss", "update", "disagreement", "distance", "diversity"):
+            assert getattr(one, field) == pytest.approx(getattr(other, field), abs=1e-10), field
+        assert one.scores == pytest.approx(other.scores)
+    assert few.summary["gradients"] == every.summary["gradients"]
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox", "fednova", "fedavgm", "fedadam"])
+def test_a_cohort_computes_what_all_peers_do(name, weighted, monkeypatch):
+    changes = [f"learning.algorithm={name}", f"learning.weighted={str(weighted).lower()}"]
+    experiment = read(TABLE, changes=changes)
+    rows = cohorts_seen(monkeypatch)
+    few = simulate(experiment, baselines=False)
+    assert rows == [4] * 4  # three participants, and one for all others
+    monkeypatch.setattr(playing, "cohorts_of", everyone)
+    check_alike(few, simulate(experiment, baselines=False))
+
+
+@dataclass(frozen=True)
+class Remembering(FedAvg):
+    """FedAvg whose peers also move by what they remember of the last round in which they trained."""
+
+    async def round(self, state, learner, net, round):
+        after = await super().round(state, learner, net, round)
+        own = state.extra.get("own", torch.zeros_like(after.rows))
+        trained = (after.report.steps > 0).unsqueeze(-1)
+        return replace(after, rows=after.rows + 0.1 * own, extra={"own": torch.where(trained, state.rows + 1, own)})
+
+
+def test_peers_that_took_part_have_a_state_of_their_own_and_no_others_do(monkeypatch):
+    seen, spread = [], cohort.Cohorts.spread
+
+    def watched(self, state):
+        after = spread(self, state)
+        seen.append(({*self.apart.tolist()}, {*self.average.drawn(len(seen)).tolist()}))
+        return after
+
+    monkeypatch.setattr(cohort.Cohorts, "spread", watched)
+    samples = torch.randn(36, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data = {f"peer{number}": (part, part[:, 0].gt(0).long()) for number, part in enumerate(samples.split(4))}
+    learner = TorchLearner(torch.nn.Linear(3, 2), data, seed=1, dtype=torch.float64, device="cpu")
+    algorithm = Remembering(average=Averaging(fraction=0.3))
+    run = partial(simulate, algorithm, learner, complete(9), rounds=4, seed=3, baselines=False)
+    few, took_part = run(), set()
+    assert len(seen) == 4
+    for apart, drawn in seen:
+        took_part |= drawn
+        assert apart == took_part
+    assert len(took_part) < 9
+    monkeypatch.setattr(playing, "cohorts_of", everyone)
+    check_alike(few, run())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "privacy.mode=pairwise",
+        "simulation.absence=0.2",
+        "learning.algorithm=scaffold",
+        "topology.kind=ring",
+        "gossip.steps=2",
+        "learning.fraction=1.0",
+        "compression.name=float16",
+    ],
+)
+def test_all_peers_are_computed_where_those_that_sit_out_may_differ(change, monkeypatch):
+    rows = cohorts_seen(monkeypatch)
+    simulate(read(TABLE, changes=[change, "rounds=1"]), baselines=False)
+    assert rows == []
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_the_same_models(tmp_path):
+    experiment = read(TABLE, changes=["rounds=6"])
+    whole = simulate(experiment, baselines=False)
+
+    def stop(records):
+        if records[0].round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(experiment, baselines=False, folder=tmp_path / "run", observe=stop)
+    size = (tmp_path / "run" / "simulation.state").stat().st_size
+    assert size < 9 * models(whole)[0].nbytes  # it has one model instead of nine
+    rest = simulate(experiment, baselines=False, folder=tmp_path / "run", resume=True)
+    assert torch.equal(models(rest), models(whole))
+
+
+def test_values_of_a_cohort_spread_to_all_peers():
+    local = Cohort(Shard(tuple("abcdef")), np.array([0, 1, 4]))
+    assert local.peers == ("a", "b", "e", "c")
+    values = torch.arange(6.0)
+    assert local.spread(local.own(values)).tolist() == [0, 1, 2, 2, 4, 2]
+    assert repeated(local.spread(torch.ones(4, 2)))
+    assert local.own(np.arange(6)).tolist() == [0, 1, 4, 2]
+    assert Cohort(Shard(tuple("ab")), np.arange(2)).others == 0
+
+
+def test_functions_of_repeated_rows_are_those_of_the_same_rows_apart():
+    rows, other = torch.randn(1, 7).expand(5, 7), torch.randn(1, 7).expand(5, 7)
+    assert repeated(rows)
+    assert not repeated(rows.clone())
+    assert not repeated(rows[:1])
+    assert alike(rows)
+    assert torch.equal(mean(rows), rows[0])
+    assert torch.equal(norms(rows), norms(rows.clone()))
+    assert torch.equal(distances(rows, other), distances(rows.clone(), other.clone()))
+    factor = torch.full((1, 1), 0.5, dtype=torch.float64).expand(5, 1)
+    assert torch.equal(distances(rows, other, factor=factor), distances(rows.clone(), other.clone(), factor=factor))
+    added = blockwise(torch.add, rows, other)
+    assert repeated(added)
+    assert torch.equal(added, rows + other)
