@@ -166,7 +166,7 @@ class RecordedNeighbourhood:
         if not self._ledgers.conserving:
             return Weighted(released, share)
         step = (self.round, self.step)
-        total = Conserved(released, self._ledgers, gossip_step=step, chain=self.step, peers=len(self._edges.row(0)))
+        total = Conserved(released, self._ledgers, gossip_step=step, chain=self.step)
         self._ledgers.open(step, total.own, weights=weights, chain=self.step)
         return total
 

@@ -123,8 +123,7 @@ class LiveNeighbourhood:
         if chain is None:  # the first gossip step after a release
             chain = self._releases
             self._releases += 1
-        peers = self.session.edges.peers
-        total = Conserved(released, ledgers, gossip_step=(self.round, self.step), chain=chain, peers=peers)
+        total = Conserved(released, ledgers, gossip_step=(self.round, self.step), chain=chain)
         ledgers.open((self.round, self.step), total.own, weights=weights, chain=chain)
         return total
 
@@ -334,14 +333,10 @@ class Conserved:
         Say which flows count.
     gossip_step, chain
         Which gossip step, and of which release.
-    peers
-        Number of peers in the graph.
     """
 
-    def __init__(
-        self, released: Released, ledgers: PeerLedgers, *, gossip_step: tuple[int, int], chain: int, peers: int
-    ) -> None:
-        self.released, self.ledgers, self.peers = released, ledgers, peers
+    def __init__(self, released: Released, ledgers: PeerLedgers, *, gossip_step: tuple[int, int], chain: int) -> None:
+        self.released, self.ledgers = released, ledgers
         self.gossip_step, self.chain = gossip_step, chain
         self.own = self.total = vector(released)  # [P] or [P + 1]
 
