@@ -339,14 +339,14 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag="join"):
 
 
 class Admission(msgspec.Struct, frozen=True, array_like=True, tag="admission"):
-    """Statement of a member that the receiver is a member of an attempt, the first one at a round.
+    """Answer of a member to a :class:`JoinRequest`: the attempt with which the receiver begins, or the present one.
 
     Attributes
     ----------
     round, attempt
         Round, and number of the attempt.
     members
-        Members of the attempt, sorted.
+        Members of the attempt, sorted; the receiver is not among them as long as it has to wait.
     """
 
     round: bounds.Round

@@ -4,12 +4,15 @@ A peer that restarts has no part in the attempt that is played, and the members 
 until it is admitted. Members name in their reports the first such peer that they have met. If all reports of an attempt
 that counts name the same one, it is a member from the next round on, and each member tells it so. As the reports are
 agreed, all members know the same members. The peer believes what more than half of the other members tell it alike.
+Members answer each request, so that a peer that gets no answer knows that nobody plays any more.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.interface.effects import Admitted, Undecided
@@ -43,7 +46,7 @@ class Admissions:
     _told: dict[str, Admission] = field(default_factory=dict)  # by member, what it has told this peer
     _asking: bool = False
     _again: float = math.inf  # time to ask again
-    _alone: float = math.inf  # time at which the last member was gone
+    _answered: float = 0.0  # time of the last answer
 
     # ------------------------------------------------------------------ at members
 
@@ -56,8 +59,13 @@ class Admissions:
         }
         self._requests = {peer: each for peer, each in self._requests.items() if peer not in members}
 
-    def receive_request(self, sender: str, request: JoinRequest) -> bool:
-        """Note that a peer asks to be a member; return whether it is one that has no part in the attempt any more.
+    def receive_request(self, sender: str, request: JoinRequest, present: Admission) -> bool:
+        """Note that a peer asks to be a member, and answer with the present attempt or with its first one.
+
+        Returns
+        -------
+        bool
+            True if the peer is a member of the attempt, and has no part in it any more because it has restarted.
 
         Raises
         ------
@@ -66,8 +74,11 @@ class Admissions:
         """
         if request.incarnation != self.shared.membership.up[sender].incarnation:
             raise DecodeError(f'expected a request of the announced incarnation of "{sender}", got one of another')
+        if not present.members:
+            return False
+        others = tuple(peer for peer in present.members if peer != sender)
+        self.shared.publish(f"in/{sender}", self._granted.get(sender, replace(present, members=others)))
         if sender in self._granted:
-            self.shared.publish(f"in/{sender}", self._granted[sender])
             return False
         self._requests[sender] = request.incarnation
         return self.incarnations.get(sender, request.incarnation) != request.incarnation
@@ -91,13 +102,13 @@ class Admissions:
 
     def ask(self) -> None:
         """Begin to ask to be a member."""
-        self._asking, self._again = True, self.shared.now
+        self._asking, self._again, self._answered = True, self.shared.now, self.shared.now
         self.shared.active.add("commits")
 
     def receive(self, sender: str, admission: Admission) -> None:
         """Note what a member tells this peer."""
         if self._asking:
-            self._told[sender] = admission
+            self._told[sender], self._answered = admission, self.shared.now
 
     @property
     def active(self) -> bool:
@@ -107,10 +118,10 @@ class Admissions:
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
-        return min(self._again, self._alone + self.shared.patience)
+        return min(self._again, self._answered + self.shared.patience)
 
     def decide(self) -> None:
-        """Answer once most members admit this peer, or none of them is there for the timeout."""
+        """Answer once most members admit this peer, or none of them has answered for the timeout."""
         shared = self.shared
         agreed = [each for each in {*self._told.values()} if self._is_agreed(each)]
         if agreed:
@@ -118,8 +129,7 @@ class Admissions:
             self._asking, self.admitted = False, Admitted(latest.round, latest.attempt, latest.members)
             shared.do(self.admitted)
             return
-        self._alone = math.inf if shared.membership.present else min(self._alone, shared.now)
-        if shared.now >= self._alone + shared.patience:
+        if shared.now >= self._answered + shared.patience:
             self._asking = False
             shared.do(Undecided(shared.membership.neighbours))
         elif shared.now >= self._again:

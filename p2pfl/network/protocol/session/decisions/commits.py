@@ -122,8 +122,8 @@ class Commits:
             self.admissions.receive(sender, message)
             return
         if isinstance(message, JoinRequest):
-            restarted = self.admissions.receive_request(sender, message) and sender in self._members
-            self.shared.abandoned |= restarted  # it has forgotten its part in the attempt
+            present = Admission(max(self._place[0], 0), max(self._place[1], 0), self._members)
+            self.shared.abandoned |= self.admissions.receive_request(sender, message, present)
             return
         for each in messages_of(message, sender=sender):
             self._handle(sender, each)
