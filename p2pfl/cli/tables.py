@@ -132,14 +132,20 @@ def _usable(folder: Path) -> Iterator[str]:
     """Yield how to use the models of a run directory."""
     about = json.loads((folder / "model.json").read_text())
     traits = model_traits(about["model"]["name"])
+    models = SavedModels(folder / "peers")
+    peers = [peer for peer in models if models.describes_inputs(peer)]
     if about.get("private"):
-        yield "each file in peers/ has the part of its peer; p2pfl predict takes the run if all are there"
+        if len(models) > 1:
+            yield "each file in peers/ has the part of its peer; p2pfl predict takes the run if all are there"
+        elif traits.predicts:
+            table = "TABLE" if peers else "-"  # a helper has none
+            yield f"p2pfl predict {folder} {table} --live predicts with the other peers, which run the same"
     elif traits.predicts:
         yield "model.json there says how raw values become inputs of the models in peers/"
-    peer = next(iter(SavedModels(folder / "peers")), None)
-    if traits.command and peer is not None:
+    if traits.command and peers:
         what = "the coefficients" if traits.predicts else "the result"
-        yield f"p2pfl {traits.command} {folder / 'peers' / peer}.safetensors prints {what}"
+        whose = f" of {peers[0]}" if about.get("private") else ""
+        yield f"p2pfl {traits.command} {folder / 'peers' / peers[0]}.safetensors prints {what}{whose}"
 
 
 def _gains(result: Mapping[str, Any]) -> Table:

@@ -262,6 +262,11 @@ class ExactModel(ABC):
         return None
 
     @property
+    def predicts_alone(self) -> bool:
+        """True if its file is enough for predictions; False for a part of a model of several peers."""
+        return True
+
+    @property
     def training_only(self) -> tuple[str, ...]:
         """Names of the columns that a table for predictions may lack."""
         return ()

@@ -13,7 +13,7 @@ from p2pfl.results.formats import number
 from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages.rendering import markdown
 from p2pfl.results.run import Run
-from p2pfl.results.run_files import alarms_of, scores_alone
+from p2pfl.results.run_files import alarms_of, scored_peers, scores_alone
 
 COLUMN_HEADS = ("column", "values", "a missing cell becomes", "an unknown text becomes")
 """Heads of the table of columns."""
@@ -110,9 +110,10 @@ def _scores(summary: Mapping[str, Any]) -> FactTable:
         alone = scores_alone(summary)
         rows = [[name, _score(value), _score(alone.get(name), "")] for name, value in summary["scores"].items()]
         return FactTable("", ("score", "together", "alone"), rows).dense()
-    rows = [[peer, _score(each["alone"]), _score(each["together"])] for peer, each in summary["per_peer"].items()]
-    mean = ["mean", _score(summary["alone"]), _score(summary["together"])]
-    return FactTable("", ("peer", "alone", "together"), [*rows[:MAX_LISTED_PEERS], mean])
+    scored = scored_peers(summary).items()
+    rows = [[peer, _score(each["alone"]), _score(each["together"])] for peer, each in scored]
+    mean = [["mean", _score(summary["alone"]), _score(summary["together"])]] if len(rows) > 1 else []
+    return FactTable("", ("peer", "alone", "together"), [*rows[:MAX_LISTED_PEERS], *mean])
 
 
 def _score(value: float | None, unknown: str = "-") -> str:

@@ -245,7 +245,7 @@ def draw_chart(axes: Any, chart: Chart) -> None:
         low, high = axes.get_ylim()
         axes.yaxis.set_minor_formatter("{x:g}" if high < 100 * low else "")
     if chart.whole:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
 def legend_of(labels: Sequence[str], *, width: float) -> tuple[int, list[str], float]:

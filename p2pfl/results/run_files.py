@@ -177,6 +177,12 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
         return True
 
 
+def scored_peers(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the scores of the peers that have one by name; of columns at different peers only one has."""
+    scored = {name: each for name, each in summary["per_peer"].items() if each["together"] is not None}
+    return scored or dict(summary["per_peer"])
+
+
 def scores_alone(summary: Mapping[str, Any]) -> dict[str, float]:
     """Return the scores of the model that one peer has trained alone, as read from its ``summary.json``.
 

@@ -13,6 +13,9 @@ WORD_BYTES = 8
 METADATA = "__metadata__"
 """Key of the metadata in the header of a safetensors file."""
 
+KEY = "p2pfl"
+"""Key in the metadata of the description, which is that of ``model.json``."""
+
 BEST_SUFFIX = ".best"
 """Ending of the name of the file with a peer's best model, beside that of its last one."""
 
@@ -87,6 +90,13 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
         except (OSError, safetensors.SafetensorError) as error:
             raise InputError(f"{path} is not a model ({error}); restore it from a copy") from None
         return model
+
+    def describes_inputs(self, peer: str) -> bool:
+        """Return whether the file of a peer describes the inputs of its model; a helper has a file without one."""
+        import safetensors  # noqa: PLC0415 (as above)
+
+        with safetensors.safe_open(self._folder / f"{peer}{self._ending}.safetensors", "pt") as file:
+            return KEY in (file.metadata() or {})
 
     def __setitem__(self, peer: str, model: Mapping[str, Any]) -> None:
         self._changed[peer] = model

@@ -101,7 +101,7 @@ def test_golden_permutations_do_not_change_between_versions():
 
 
 @pytest.mark.parametrize(
-    "n", [2, 3, 4, pytest.param(5, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
+    "n", [2, 3, 4, pytest.param(5, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.nightly)]
 )
 @pytest.mark.parametrize("varying", ["peer", "round", "seed", "epoch"])
 def test_all_permutations_of_few_samples_are_equally_likely(n, varying):

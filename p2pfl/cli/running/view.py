@@ -12,6 +12,7 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.experiment import Plan
+from p2pfl.learning.learner import ComparesItself
 from p2pfl.network.peer import Progress
 from p2pfl.network.peer.updates import Done
 from p2pfl.results import Record
@@ -49,7 +50,7 @@ class Lines:
     quiet
         True if nothing is printed.
     compares
-        True if models are trained for comparison once all peers have ended.
+        True if models are trained for comparison once all peers have ended, unless the learner has its own ones.
     clock
         Returns seconds.
     """
@@ -64,7 +65,7 @@ class Lines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.console = terminal.console(stderr=True, quiet=quiet)
-        self.compares = compares
+        self.compares = compares and not isinstance(plan.learner.bare, ComparesItself)
         self.plan = plan
         self.peers = peers
         self._clock = clock

@@ -135,6 +135,20 @@ SENTENCES = {
         "Whoever has the totals of two runs of which one lacks a single person reads their row and target. This always "
         "succeeds, so withdrawals of few people are refused ({count} people tried; error of the row)."
     ),
+    "the difference of two sums is the row of who left": (
+        "Whoever has the totals of two analyses of which one lacks a single person reads their row. This always "
+        "succeeds, so withdrawals of few people are refused ({count} people tried; error of the row)."
+    ),
+    "the difference of two Cox regressions is the row and the time of who left": (
+        "Whoever has the totals of two runs of which one lacks a single person reads their row, when they left, and "
+        "whether with the event. This always succeeds, so withdrawals of few people are refused ({count} people tried; "
+        "error of the row)."
+    ),
+    "the difference of the roots of two forests is the bins of who left": (
+        "Whoever has the totals of two runs of which one lacks a single person reads the bins of those features that "
+        "the first nodes draw, with the class. This always succeeds, so withdrawals of few people are refused "
+        "({count} people tried; not read)."
+    ),
     "the difference of two first trees is the bins of who left": (
         "Whoever has the totals of two runs of which one lacks a single person reads the bins of their features, and "
         "their class. This always succeeds, so withdrawals of few people are refused ({count} people tried; not read)."

@@ -12,16 +12,17 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.data import Dataset, Federation, Table
 from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.parts.peer_graph import peer_names
 from p2pfl.learning import additive
 from p2pfl.learning.additive import Asking, Question, Step, answer_questions
 from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.evidence import KEPT_TOTAL, RoundPlayed, row_digest
+from p2pfl.results.evidence import KEPT_TOTAL, RoundPlayed, row_digest, tensors_digest
 
 
 def plan_without_data(experiment: Experiment) -> Plan:
-    """Return the plan of an experiment whose tables are not here: declared columns and no rows.
+    """Return the plan of an experiment whose tables are not here: declared columns, and zeros where a model needs rows.
 
     Raises
     ------
@@ -31,13 +32,15 @@ def plan_without_data(experiment: Experiment) -> Plan:
     federation = None
     if experiment.data.name == "table":
         options = {key: value for key, value in experiment.data.options.items() if key not in {"path", "without"}}
-        declared = Table(**options)
+        declared, peers = Table(**options), peer_names(experiment)
+        rows = 0 if experiment.learning.algorithm == "exact" else 1  # of each peer: a torch model is tried on one
         width = sum(1 if each.levels is None else len(each.levels) for each in declared.fields)
-        targets = torch.zeros(0, dtype=torch.float64 if declared.classes is None else torch.int64)
-        features = torch.zeros(0, width, dtype=torch.float64)
-        parts = dict.fromkeys(peer_names(experiment), np.empty(0, np.int64))
+        exact = torch.float64 if rows == 0 else torch.float32
+        targets = torch.zeros(rows * len(peers), dtype=exact if declared.classes is None else torch.int64)
+        features = torch.zeros(len(targets), width, dtype=exact)
+        parts = {peer: np.arange(number * rows, (number + 1) * rows) for number, peer in enumerate(peers)}
         dataset = Dataset(features, targets, declared.classes, {}, declared.description)
-        federation = Federation(dataset, parts, parts, parts)
+        federation = with_formula(experiment, Federation(dataset, parts, parts, parts))
     return plan(experiment, data=federation, unaccounted=True).drawing(SeededSource(0), live=True)
 
 
@@ -51,7 +54,7 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Diff
     Parameters
     ----------
     resolved
-        Plan of a model from exact totals.
+        Plan of the experiment (:func:`plan_without_data`).
     chains
         Evidence of each peer.
     """
@@ -73,6 +76,9 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Diff
             if row_digest(row, None) != played.row:
                 differences.append(Difference(own.peer, round, "the model does not follow from the totals"))
                 break
+        else:
+            if own.ended is not None and tensors_digest(resolved.saved(row, peer=own.peer)) != own.ended.model:
+                differences.append(Difference(own.peer, -1, "the model with which it ended is not that of its rounds"))
     return differences, ["models, computed again from totals"], []
 
 

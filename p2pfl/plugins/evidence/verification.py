@@ -200,7 +200,8 @@ class Verification:
 
 
 Recompute = Callable[[Sequence[PeerEvidence]], tuple[list[Difference], list[str], list[str]]]
-"""Function that computes the models again; it returns differences, what it computed, and what it could not."""
+"""Function that computes again what follows from settings and public numbers; it returns differences, what it computed,
+and what it could not."""
 
 
 def find_chains(bundles: Sequence[Path]) -> list[PeerEvidence]:
@@ -246,7 +247,7 @@ def verify(
     roster
         Public keys of all peers; without it, a key is only held to be the same throughout a chain.
     recompute
-        Computes the models again; ``None`` where nobody can.
+        Computes again what follows from the settings; ``None`` without them.
     """
     findings = [finding for own in chains for finding in _chain(own, roster)]
     findings += _agreement(chains)
@@ -294,11 +295,38 @@ def verify(
             f"{peer} went on from an older copy of its files, so it has no evidence of rounds {rounds[0]} to "
             f"{rounds[-1]}, in which others received its rows or totals"
         )
+    unchecked += _notes(chains)
     if absent := sorted(named - {own.peer for own in chains}):
         unchecked.append(f"the evidence of {', '.join(absent)} was not given")
     count = max((1 + max(own.played, default=-1) for own in chains), default=0)
     peers = tuple(own.peer for own in chains)
     return Verification(peers, count, tuple(sorted({*findings})), tuple(checked), tuple(unchecked))
+
+
+def _notes(chains: Sequence[PeerEvidence]) -> Iterator[str]:
+    """Yield what honest peers may have and a liar could invent: rows that did not arrive, starts, other libraries."""
+    by_peer = {own.peer: own for own in chains}
+    for own in chains:
+        known = {began.incarnation for began in own.beginnings}
+        for other in chains:
+            rounds = sorted(
+                round
+                for round, played in own.played.items()
+                if other.peer in played.incarnations and (round, 0) in other.sent and other.peer not in played.received
+            )
+            if rounds and any(played.received for played in own.played.values()):
+                listed = ", ".join(map(str, rounds))
+                yield f"{own.peer} has no row of {other.peer} in round {listed}, which {other.peer} sent"
+            seen = {played.incarnations.get(own.peer) for played in other.played.values()} - {None}
+            if seen - known:
+                yield f"{other.peer} has seen a start of {own.peer} that the evidence of {own.peer} does not have"
+    for name in ("torch", "numpy"):
+        versions = {
+            peer: sorted({began.versions.get(name, "") for began in own.beginnings}) for peer, own in by_peer.items()
+        }
+        if len({*map(tuple, versions.values())}) > 1:
+            listed = ", ".join(f"{' and '.join(each)} at {peer}" for peer, each in versions.items())
+            yield f"peers had other versions of {name}, with which sums round differently: {listed}"
 
 
 def _named(played: RoundPlayed) -> set[str]:
@@ -358,8 +386,15 @@ def _minority(values: Mapping[str, set[Value]], phrase: str, *, round: int) -> I
 
 
 def _rounds(own: PeerEvidence) -> Iterator[Difference]:
-    """Yield rounds that are missing, and a wrong end."""
-    played = sorted(own.played)
+    """Yield rounds that are missing, or come twice or in another order without a restart, and a wrong end."""
+    played, last = sorted(own.played), -1
+    for fact in (entry.fact for entry in own.entries):
+        if isinstance(fact, RoundPlayed):
+            if fact.round <= last:
+                yield Difference(own.peer, fact.round, f"it played the round after round {last}, without a restart")
+            last = fact.round
+        elif isinstance(fact, PeerBegan):
+            last = -1
     for before, after in pairwise(played):
         rows = {round for round, _ in own.sent if before < round < after}
         for round in sorted(rows - own.interrupted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,9 @@ from p2pfl.privacy.keys import Roster
 from p2pfl.results.formats import count_of
 from p2pfl.results.sent_rows import FOLDER
 
+if TYPE_CHECKING:  # it imports torch
+    from p2pfl.experiment import Plan
+
 
 def run(options: VerifyOptions) -> int:
     """Print what was checked and what differs; return 1 if anything does.
@@ -33,9 +37,10 @@ def run(options: VerifyOptions) -> int:
     chains = find_chains(bundles)
     roster = None if options.roster is None else Roster.read(options.roster)
     experiment = _experiment(chains, trust=options.trust_code)
-    recompute, reason = _recomputing(experiment, chains)
+    recompute, reason = _recomputing(experiment)
     result = verify(chains, roster=roster, recompute=recompute)
-    more, checked, unchecked = _settings(experiment, chains), list[str](), [reason] if reason else []
+    more, checked = _settings(chains, trust=options.trust_code), list[str]()
+    unchecked = [reason] if reason else []
     if options.simulation is not None:
         from p2pfl.plugins.evidence.simulated_run import compare_simulation  # noqa: PLC0415 (it imports torch)
 
@@ -63,35 +68,47 @@ def _experiment(chains: list[PeerEvidence], *, trust: bool) -> Experiment | None
     return None
 
 
-def _settings(experiment: Experiment | None, chains: list[PeerEvidence]) -> list[Difference]:
-    """Return the peers that began with another experiment than the one beside the evidence."""
-    if experiment is None:
-        return []
-    digest = experiment_digest(experiment)
+def _settings(chains: list[PeerEvidence], *, trust: bool) -> list[Difference]:
+    """Return the peers that began with another experiment than the one beside their evidence."""
+    files = {own.folder: own.folder / "experiment.toml" for own in chains}
+    digests = {
+        folder: experiment_digest(read(path, trust_code=trust)) for folder, path in files.items() if path.is_file()
+    }
     return [
         Difference(own.peer, -1, "it began with another experiment than the experiment.toml beside it")
         for own in chains
-        if any(began.experiment != digest for began in own.beginnings)
+        if any(began.experiment != digests.get(own.folder, began.experiment) for began in own.beginnings)
     ]
 
 
-def _recomputing(experiment: Experiment | None, chains: Sequence[PeerEvidence]) -> tuple[Recompute | None, str]:
-    """Return the function that computes models again, or why there is none."""
+def _recomputing(experiment: Experiment | None) -> tuple[Recompute | None, str]:
+    """Return the function that computes again what follows from the settings, or why there is none."""
     if experiment is None:
-        return None, "no bundle has the experiment.toml, so that no model was computed again"
-    exact = experiment.learning.algorithm == "exact"
-    if not exact and not any((own.folder / FOLDER).is_dir() for own in chains):
-        return None, "models of gossip, because the peers ran without --keep-rows"
+        return None, "no bundle has the experiment.toml, so that nothing was computed again from the settings"
     if partitioning(experiment.data) is not None:
         return None, "peers with different columns have models of their own, which are not computed again"
-    from p2pfl.plugins.evidence.gossip_recomputation import recompute_gossip  # noqa: PLC0415 (it imports torch)
-    from p2pfl.plugins.evidence.recomputation import plan_without_data, recompute  # noqa: PLC0415
+    from p2pfl.plugins.evidence.recomputation import plan_without_data  # noqa: PLC0415 (it imports torch)
 
     try:
         resolved = plan_without_data(experiment)
     except P2PFLError as error:
-        return None, f"models were not computed again, because the experiment needs its data: {error}"
-    return partial(recompute if exact else recompute_gossip, resolved), ""
+        return None, f"nothing was computed again from the settings, because the experiment needs its data: {error}"
+    return partial(_recomputed, resolved), ""
+
+
+def _recomputed(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], list[str], list[str]]:
+    """Return what does not follow from the settings and from public numbers, what was computed, and what was not."""
+    from p2pfl.plugins.evidence.gossip_recomputation import recompute_gossip  # noqa: PLC0415 (it imports torch)
+    from p2pfl.plugins.evidence.promise_check import compare_promises  # noqa: PLC0415
+    from p2pfl.plugins.evidence.recomputation import recompute  # noqa: PLC0415
+
+    promises = [*compare_promises(resolved, chains)]
+    computed = ["the privacy statement", *(["charges, computed again"] if resolved.claims else [])]
+    exact = resolved.experiment.learning.algorithm == "exact"
+    if not exact and not any((own.folder / FOLDER).is_dir() for own in chains):
+        return promises, computed, ["models of gossip, because the peers ran without --keep-rows"]
+    differences, models, uncomputed = (recompute if exact else recompute_gossip)(resolved, chains)
+    return promises + differences, computed + models, uncomputed
 
 
 def _show(result: Verification) -> None:

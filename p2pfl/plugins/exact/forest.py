@@ -147,7 +147,7 @@ class RandomForest(CheckedTreeModel):
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Grow the trees of a round."""
         if not tensors["samples"][0]:
-            tensors = yield from self._begin(tensors, own)
+            tensors = yield from self.begin(tensors, own)
         done = int(tensors["trees"][0])
         more = min(-(-self.n_estimators // self.rounds), self.n_estimators - done)
         if not more or not tensors["samples"][0]:
@@ -166,7 +166,7 @@ class RandomForest(CheckedTreeModel):
         del fields, classes
         return Explained(self.importances(tensors, averaged=True))
 
-    def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+    def begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on bins, on the number of samples and on the unit of the targets."""
         bins = yield from sketched(own, features=self.features, max_bins=self.max_bins, least=self.least)
         loss = Numbers() if self.classes is None else Several(self.classes)
@@ -175,23 +175,16 @@ class RandomForest(CheckedTreeModel):
 
     def _grown(self, tensors: Tensors, own: Owns, *, first: int, trees: int) -> Asked[dict[str, Floats]]:
         """Grow some trees together, and return their tensors."""
-        bins = self.bins(tensors)
-        useful = np.flatnonzero(bins.sizes > 1)
-        useful = useful if len(useful) else np.zeros(1, np.int64)
-        wanted = min(self.wanted, len(useful))
-        purity = Purity(self.classes is not None, max(self.min_samples_leaf, self.least))
-        growing = GrowingTrees(trees, bins, purity, self.max_depth, tries=-(-len(useful) // wanted))
-        samples, scale = int(tensors["samples"][0]), float(tensors["scale"][0])
-        unit = scale * 2.0 ** -fraction(samples, bound=MAX_WEIGHT)  # in which targets are integers
+        growing = self.growing(tensors, trees=trees)
         width, depth, peers = (2 if self.classes is None else self.classes), 0, dict[str, BaggedSamples]()
 
         def answer(peer: str, block: Level) -> Ints:
             if peer not in peers:
-                peers[peer] = self._bagged(own(peer).train, bins, unit=unit, first=first, trees=trees)
+                peers[peer] = self.bagged(own(peer).train, tensors, first=first, trees=trees)
             return peers[peer].count(growing, block)
 
         while growing.open:
-            level = self._level(growing, useful, wanted=wanted, first=first, depth=depth)
+            level = self.level(growing, first=first, depth=depth)
             splits: Splits = {}
             for block in level.blocks(width):
                 total = yield Question(partial(answer, block=block), size=block.size * width)
@@ -200,26 +193,44 @@ class RandomForest(CheckedTreeModel):
                 routed.move(splits)
             growing.proceed(level)
             depth += 1
-        return growing.arrays(size=2 ** (self.max_depth + 1) - 1, width=self.columns, unit=unit)
+        return growing.arrays(size=2 ** (self.max_depth + 1) - 1, width=self.columns, unit=self._unit(tensors))
 
-    def _level(self, growing: GrowingTrees, useful: Ints, *, wanted: int, first: int, depth: int) -> Level:
-        """Draw the features of all open nodes."""
+    def growing(self, tensors: Tensors, *, trees: int) -> GrowingTrees:
+        """Return some trees that have a root each."""
+        bins = self.bins(tensors)
+        useful = _useful(bins)
+        purity = Purity(self.classes is not None, max(self.min_samples_leaf, self.least))
+        return GrowingTrees(trees, bins, purity, self.max_depth, tries=-(-len(useful) // min(self.wanted, len(useful))))
+
+    def _unit(self, tensors: Tensors) -> float:
+        """Return the unit in which targets are integers."""
+        return float(tensors["scale"][0]) * 2.0 ** -fraction(int(tensors["samples"][0]), bound=MAX_WEIGHT)
+
+    def level(self, growing: GrowingTrees, *, first: int, depth: int) -> Level:
+        """Draw the features of all open nodes; ``first`` is the number of the first of the trees."""
+        useful = _useful(growing.bins)
         nodes = np.array(growing.open)
         trees = np.array([growing.nodes[number].tree for number in growing.open])
         counts = [
             (first + int(tree), int(count)) for tree, count in zip(*np.unique(trees, return_counts=True), strict=True)
         ]
-        key = {"wanted": wanted, "seed": self.seed, "level": depth}
+        key = {"wanted": min(self.wanted, len(useful)), "seed": self.seed, "level": depth}
         drawn = np.concatenate([features(count, among=useful, tree=tree, **key) for tree, count in counts])
         if not self.extra:
             return Level(growing.bins, nodes, drawn)
         uniform = np.concatenate([shares(count, tree=tree, **key) for tree, count in counts])
         return Level(growing.bins, nodes, drawn, growing.cuts(nodes, drawn, uniform))
 
-    def _bagged(self, part: Part, bins: Bins, *, unit: float, first: int, trees: int) -> BaggedSamples:
+    def bagged(self, part: Part, tensors: Tensors, *, first: int, trees: int) -> BaggedSamples:
         """Return the samples of a peer with their weights in some trees."""
         bootstrap = not self.extra if self.bootstrap is None else self.bootstrap
         ones = np.ones(len(part), np.int64)
         each = [weights(part, seed=self.seed, tree=first + tree) if bootstrap else ones for tree in range(trees)]
-        targets = part.targets if self.classes else np.rint(part.targets / unit).astype(np.int64)
-        return BaggedSamples(binned(part, bins), np.stack(each), targets, self.classes)
+        targets = part.targets if self.classes else np.rint(part.targets / self._unit(tensors)).astype(np.int64)
+        return BaggedSamples(binned(part, self.bins(tensors)), np.stack(each), targets, self.classes)
+
+
+def _useful(bins: Bins) -> Ints:
+    """Return the features that can split a node, and at least one."""
+    useful = np.flatnonzero(bins.sizes > 1)
+    return useful if len(useful) else np.zeros(1, np.int64)

@@ -82,6 +82,11 @@ class PartModel(LearnsTogether, TensorModel):
     fields: tuple[Field, ...] | None = None
 
     @property
+    def predicts_alone(self) -> bool:
+        """True for the label holder, whose file has its own model alone."""
+        return self.label
+
+    @property
     def may_lack(self) -> bool:
         """True if the party could lack rows, so that its last column says whether it has one."""
         return (self.fields or (None,))[-1] == IN_TABLE

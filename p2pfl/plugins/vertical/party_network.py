@@ -106,9 +106,9 @@ class PartyNetwork(nn.Module):
             The bottom module returns something else.
         """
         if self.bottom is None:
-            return columns.new_zeros(len(columns), self.width)
+            return columns.new_zeros(columns.shape[0], self.width)  # len() would fix the number of rows of an export
         part: torch.Tensor = self.bottom(columns)
-        if part.shape != (len(columns), self.width):
+        if part.shape != (columns.shape[0], self.width):
             raise ModelError(
                 f"the bottom network returns {tuple(part.shape)} for {len(columns)} rows, and all parties must return "
                 f"{self.width} numbers for each; change its last layer, or model.options.width"

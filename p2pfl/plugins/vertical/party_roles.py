@@ -112,7 +112,7 @@ class PartyRoles:
             return
         raise DataError(
             f"{peer} has fewer than {LEAST_COLUMNS} encoded columns, so {self.label} could compute them from "
-            f"predictions; add columns, or set data.options.alone_column = true if {peer} agrees"
+            f"predictions; add columns, or set model.options.alone_column = true if {peer} agrees"
         )
 
 
@@ -127,7 +127,7 @@ def check_rows(rows: int, *, least: int = LEAST_ROWS) -> None:
     if rows < least:
         raise DataError(
             f"the tables have {rows} rows in common, fewer than data.options.least = {least}, so sums would be close "
-            "to single people; check the keys with p2pfl align, or collect more rows"
+            "to single people; check that all tables write their keys in the declared forms, or collect more rows"
         )
 
 

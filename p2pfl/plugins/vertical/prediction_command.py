@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +14,7 @@ import numpy as np
 
 from p2pfl.cli import terminal
 from p2pfl.cli.running.running_commands import brokers_of_peer
-from p2pfl.core.errors import InputError, P2PFLError, PeerError
+from p2pfl.core.errors import InputError, P2PFLError, PeerError, RunError
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer.updates import Event, Progress
 from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction, run_keys
@@ -27,6 +28,12 @@ from p2pfl.plugins.vertical.vertical_prediction import (
 )
 from p2pfl.results import Run
 from p2pfl.results.notices.kinds import Notice
+
+MAX_LATE_SESSIONS = 10
+"""Sessions for which a label holder may come too late, as others are still in that of an earlier request."""
+
+SESSION_PAUSE = 3.0
+"""Seconds between two sessions, in which the other peers end the first: they would take a peer for a late one."""
 
 LOG = "{peer}.answered.jsonl"
 """Name of the record of a feature holder, beside its part of the model."""
@@ -121,17 +128,21 @@ def _changed(experiment: Experiment, **transport: object) -> Experiment:
 def _ask(experiment: Experiment, peer: str, file: PartyFile) -> JoinedPredictions:
     """Return the predictions of all parties, or those of the label holder's own model if a peer is away."""
     experiment = _changed(experiment, outage=0.0)
-    resolved, learner = plan_prediction(experiment, {peer: file}, {}, now=partial(datetime.now, UTC))
     notes = _Notes()
-    notes.state(resolved.protection.totals)
-    try:
-        join_session(resolved, peer, urls=brokers_of_peer(experiment), notify=notes.observe)
-    except PeerError as error:
-        if not (error.absent or error.gone):
-            raise
-        terminal.note(f"p2pfl: {error}; all rows have the prediction of {peer} alone")
-        return predict_rows(file, np.zeros_like(file.predictor), [()] * len(file))
-    return learner.results[-1]  # an attempt that was played again has left another one
+    for _ in range(MAX_LATE_SESSIONS):
+        resolved, learner = plan_prediction(experiment, {peer: file}, {}, now=partial(datetime.now, UTC))
+        notes.state(resolved.protection.totals)
+        try:
+            join_session(resolved, peer, urls=brokers_of_peer(experiment), notify=notes.observe)
+        except PeerError as error:
+            if not (error.absent or error.gone):
+                raise
+            terminal.note(f"p2pfl: {error}; all rows have the prediction of {peer} alone")
+            return predict_rows(file, np.zeros_like(file.predictor), [()] * len(file))
+        if learner.results:
+            return learner.results[-1]  # an attempt that was played again has left another one
+        time.sleep(SESSION_PAUSE)
+    raise RunError("the other peers do not end an earlier request; restart them, and ask again")
 
 
 def _serve(experiment: Experiment, peer: str, files: dict[str, PartyFile], *, most: int, folder: Path) -> NoReturn:
@@ -149,4 +160,6 @@ def _serve(experiment: Experiment, peer: str, files: dict[str, PartyFile], *, mo
                 raise
             terminal.note(f"p2pfl: no answer, because {error}")
         else:
-            terminal.note(f"p2pfl: {peer} has answered a request for {learner.asked[-1]:,} rows")
+            if learner.asked:  # it may have come too late for the session of an earlier request
+                terminal.note(f"p2pfl: {peer} has answered a request for {learner.asked[-1]:,} rows")
+        time.sleep(SESSION_PAUSE)

@@ -85,6 +85,9 @@ class SplitRun(VerticalRun):
             "a feature holder with some known labels": (
                 "can train a top of its own on its embeddings, which then predicts labels from its columns"
             ),
+            "a feature holder that sends crafted embeddings": (
+                f"chooses where {self.label} predicts, so that gradients show what its columns alone do"
+            ),
             "a peer that sends numbers that no embedding or gradient has": "ends the run",
             "anybody with guessed ids": GUESSED_IDS,
         }

@@ -63,6 +63,11 @@ class TreeBlock(LearnsTogether, AlignedBoosting):
     may_lack: bool = False
 
     @property
+    def predicts_alone(self) -> bool:
+        """True for the label holder, whose file has its own trees alone."""
+        return self.label
+
+    @property
     def whole(self) -> AlignedBoosting:
         """The model of the same columns in one place."""
         return AlignedBoosting(**{each.name: getattr(self, each.name) for each in fields(AlignedBoosting)})

@@ -35,7 +35,10 @@ class BoostingRun(VerticalRun):
 
     def _of_label(self) -> list[str]:
         return [
-            "how many rows of each node are in each bin of each column of the others, with sums of its own derivatives",
+            (
+                "how many rows of each node are in each bin of each column of the others, with sums of its own "
+                "derivatives, and so how many of each class"
+            ),
             "one bit of each row, training or test, for each split that it uses: at last an interval of useful columns",
         ]
 

@@ -23,6 +23,7 @@ from p2pfl.plugins.vertical.split_block import SplitBlock
 from p2pfl.plugins.vertical.tree_block import TreeBlock
 from p2pfl.results import Run
 from p2pfl.results.models.predictor import Predictions, Predictor, cells_of
+from p2pfl.results.saved_models import KEY
 
 ALONE = "alone"
 """Mark of a prediction from the label holder's columns alone."""
@@ -175,7 +176,7 @@ def _is_block(path: Path) -> bool:
     import safetensors  # noqa: PLC0415 (as readers of models do)
 
     with safetensors.safe_open(path, "pt") as file:
-        described = (file.metadata() or {}).get("p2pfl", "")
+        described = (file.metadata() or {}).get(KEY, "")
     return any(f'"name": "{kind.name}"' in described for kind in (Block, KernelBlock, SplitBlock, TreeBlock))
 
 

@@ -17,6 +17,7 @@ from p2pfl.data.data_description import FloatArray
 from p2pfl.data.parties import IN_TABLE, Party
 from p2pfl.learning.additive import Question, Questions, answer_questions
 from p2pfl.learning.exact_model import Own, Part, Tensors
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact.bins import Bins
 from p2pfl.plugins.exact.tensor_model import DEFAULT_LEAST, Shapes, scalars
 from p2pfl.plugins.exact.tree_features import TreeFeatures
@@ -168,9 +169,20 @@ class VerticalBoosting:
         return VerticalFit(trees, {name: known[name] for name in self.figures})
 
     def _columns(self, table: AlignedTable, peer: str) -> TreeColumns:
-        party = table.parties.party(peer)
-        block = self.block(party, label=peer == table.parties.label)
-        return TreeColumns(peer, block, _aligned(table, peer, block.features), table.trained)
+        """Return the columns of a party, whose owner has merged rare levels of the training rows.
+
+        Levels that few samples have are one, as in boosting in one place. The label holder looks at those of each class
+        of its own columns; an owner that did would learn classes from what is merged.
+        """
+        label = peer == table.parties.label
+        block = self.block(table.parties.party(peer), label=label)
+        features, targets = _aligned(table, peer, block.features), np.zeros(len(table.trained))
+        own = _own(features[table.trained], table.targets() if label else targets)
+        check = CellCheck(lambda _: own, (peer,), lambda _: self.least, None)
+        checked = answer_questions(block.check_cells({}, check), lambda question: question.answer(peer))
+        if checked:
+            features[table.trained] = block.merged_own(checked, lambda _: own)(peer).train.features
+        return TreeColumns(peer, block, features, table.trained)
 
     def _check_names(self, table: AlignedTable, roles: PartyRoles) -> Questions[None]:
         """Refuse names of columns in options that no party has."""

@@ -21,6 +21,9 @@ from p2pfl.results.models.predictor import Predictor
 DOCUMENT = "p2pfl.json"
 """Name of the description inside a file of ``torch.export``; in ONNX, its key is ``p2pfl``."""
 
+ANY_ROWS = ({0: torch.export.Dim("rows", min=1)},)
+"""Shape of the input of a graph: any number of rows."""
+
 GROUP = "p2pfl.exporters"
 """Group of entry points of further formats, each an :class:`Exporter`."""
 
@@ -113,7 +116,8 @@ def description(predictor: Predictor) -> dict[str, Any]:
         "classes": list(predictor.saved.names) or None,
         "target": predictor.saved.about.outputs.target,
         "input": "float64 [rows, columns]: a number, or the position of a level counted from 0; NaN if missing",
-        "output": "float64 [rows, classes] probabilities, or float64 [rows] numbers; NaN where a cell does not fit",
+        "output": "float64 [rows, classes] probabilities, or float64 [rows] numbers, or what a party without labels "
+        "adds for each row, float64 [rows] or [rows, width]; NaN where a cell does not fit",
     }
 
 
@@ -121,11 +125,14 @@ def _example(predictor: Predictor) -> torch.Tensor:
     return torch.zeros(2, len(predictor.fields), dtype=torch.float64)
 
 
+def _program(predictor: Predictor) -> torch.export.ExportedProgram:
+    """Return the graph, which takes any number of rows."""
+    return torch.export.export(predictor.module, (_example(predictor),), dynamic_shapes=ANY_ROWS, strict=False)
+
+
 def _torch(predictor: Predictor, about: str) -> bytes:
-    rows = {0: torch.export.Dim("rows", min=1)}
-    program = torch.export.export(predictor.module, (_example(predictor),), dynamic_shapes=(rows,), strict=False)
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files={DOCUMENT: about})
+    torch.export.save(_program(predictor), file, extra_files={DOCUMENT: about})
     return file.getvalue()
 
 
@@ -139,13 +146,12 @@ def _onnx(predictor: Predictor, about: str) -> bytes:
         ) from None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     program = torch.onnx.export(
-        predictor.module,
-        (_example(predictor),),
+        _program(predictor),  # of a module the exporter would silently fix the number of rows where it has to
         dynamo=True,
         verbose=False,
         input_names=["columns"],
         output_names=["predictions"],
-        dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
+        dynamic_shapes=ANY_ROWS,
     )
     if program is None:
         raise RuntimeError("the exporter returned nothing")

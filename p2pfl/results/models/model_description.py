@@ -13,12 +13,10 @@ from p2pfl.data.data_description import Description, feature_names
 from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
 from p2pfl.learning.learner import KeepsPrivate
+from p2pfl.results.saved_models import KEY
 
 VERSION = 1
 """Version of the format; readers refuse any other."""
-
-KEY = "p2pfl"
-"""Key of the same content in the metadata of a safetensors file."""
 
 FORMULA = {
     "inputs": "read each text cell as `cells` says: strip it, and compare it in lower case with `missing`; one of the "

@@ -26,9 +26,7 @@ from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.models import MODELS, build
 from p2pfl.learning.modules.norms import Norm, replace_norms
 from p2pfl.learning.modules.trained_part import digest
-
-KEY = "p2pfl"
-"""Key of the description in the metadata."""
+from p2pfl.results.saved_models import KEY
 
 Size = Annotated[int, Meta(ge=1)]
 Numbers = float | tuple[float, ...]
@@ -181,6 +179,8 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
         The parameters do not fit the model, or its class is not the named one.
     """
     path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a model in it, such as {path / 'peers' / 'NAME.safetensors'}")
     try:
         with safetensors.safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -238,7 +238,8 @@ def _formula(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> Form
 def _read_content(path: Path, metadata: Mapping[str, str]) -> ModelContent:
     if KEY not in metadata:
         raise InputError(
-            f"{path} does not describe its inputs; name a model that p2pfl has saved after a round of a torch model"
+            f"{path} does not describe its inputs, as that of a helper, of a learner of your own, or of no round; name "
+            "the model of another peer"
         )
     try:
         about = msgspec.json.decode(metadata[KEY], type=ModelContent)

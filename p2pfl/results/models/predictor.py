@@ -139,7 +139,7 @@ class Predictor:
         Raises
         ------
         InputError
-            The table has an account.
+            The table has an account, or the model is a part of one.
         DataError
             A column is missing, or a cell does not fit it; the message names both.
         ModelError
@@ -147,6 +147,11 @@ class Predictor:
         LearningError
             The model does not give one finite output for each class.
         """
+        if self.saved.exact is not None and not self.saved.exact.predicts_alone:
+            raise InputError(
+                f"{self.saved.path} is a part of a model of several peers and predicts nothing by itself; name the "
+                "run directory with the parts of all, or predict with --live"
+            )
         columns = torch.from_numpy(self.columns(source, unaccounted=unaccounted))  # [n, C]
         values = torch.cat([self._outputs(block) for block in torch.split(columns, self.block)]).numpy()
         classes = self.saved.names

@@ -61,11 +61,15 @@ class Prepared(nn.Module):
             self.register_buffer(name, torch.tensor(number, dtype=torch.float64))
 
     def forward(self, columns: torch.Tensor) -> torch.Tensor:
-        """Return probabilities ``[n, classes]`` or predicted numbers ``[n]`` for columns ``[n, C]``, all float64."""
+        """Return probabilities ``[n, classes]`` or predicted numbers ``[n]`` for columns ``[n, C]``, all float64.
+
+        Of the part of a party without labels, they are what it adds for each row, ``[n, k]`` or ``[n]``.
+        """
         outputs: torch.Tensor = self.model(self.inputs(columns)).double()
         if self.classes is not None:
             return outputs.softmax(dim=1)
-        return outputs.reshape(-1) * self.stretch + self.shift
+        numbers = outputs * self.stretch + self.shift
+        return numbers if numbers.dim() == 2 and numbers.shape[1] > 1 else numbers.reshape(-1)
 
     def inputs(self, columns: torch.Tensor) -> torch.Tensor:
         """Return the inputs of the model, ``[n, *shape]``."""

@@ -11,7 +11,7 @@ from p2pfl.results.comparisons.wording import describe_gain
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shorten
 from p2pfl.results.formats import count_of, number
 from p2pfl.results.records import Record, by_round
-from p2pfl.results.run_files import scores_alone, stop_of
+from p2pfl.results.run_files import scored_peers, scores_alone, stop_of
 
 MAX_LISTED_PEERS = 64
 """Peers that a table, a graph or a list of bars shows."""
@@ -83,7 +83,9 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
         return f"{summary['peers']} peers learned together for {took}; there is no score.{early}"
     means = [("Together", "together"), ("alone", "alone")]
     result = ", ".join(f"{word} {number(summary[key])}" for word, key in means if summary[key] is not None)
-    result += f" ({summary['metric']}, mean of the peers)"
+    scored = list(scored_peers(summary))
+    whose = f"of {scored[0]}" if len(scored) == 1 else "mean of the peers"
+    result += f" ({summary['metric']}, {whose})"
     if summary["pooled"] is not None:
         result += f"; one model on all data {number(summary['pooled'])} (all test samples alike)"
     return f"{result}.{_describe_gain(summary)}{early}"
@@ -92,7 +94,7 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
 def _describe_gain(summary: Mapping[str, Any]) -> str:
     honest = [each for each in summary["per_peer"].values() if not each["attacker"]]
     pairs = [(each["alone"], each["together"]) for each in honest]
-    if not pairs or any(value is None for pair in pairs for value in pair):
+    if len(pairs) < 2 or any(value is None for pair in pairs for value in pair):
         return ""
     lower = lower_is_better(summary["metric"])
     better = sum((together < alone) if lower else (together > alone) for alone, together in pairs)
@@ -110,7 +112,7 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> list[Block |
 
 
 def gain_table(summary: Mapping[str, Any], *, most: int = MAX_LISTED_PEERS) -> FactTable:
-    """Return scores by peer, then their means and those of models of everybody.
+    """Return scores by peer, then the mean of several and those of models of everybody.
 
     Parameters
     ----------
@@ -119,7 +121,7 @@ def gain_table(summary: Mapping[str, Any], *, most: int = MAX_LISTED_PEERS) -> F
     most
         Peers that the table lists.
     """
-    metric, everyone = summary["metric"], list(summary["per_peer"].items())
+    metric, everyone = summary["metric"], list(scored_peers(summary).items())
     rows = shorten(
         (_row(f"{name} (attacks)" if each.get("attacker") else name, each, metric) for name, each in everyone), most
     )
@@ -128,8 +130,9 @@ def gain_table(summary: Mapping[str, Any], *, most: int = MAX_LISTED_PEERS) -> F
     common = summary.get("common") or {}
     totals = {"one model on all data": summary["pooled"], "one model of all peers": common.get(metric)}
     totals |= {label: common.get(name) for name, label in COMMON_LABELS.items()}
-    rows.append(_row("mean of the others" if attacked else "mean", summary, metric))
-    bold = len(rows) - 1
+    bold = len(rows)
+    if len(everyone) > 1:
+        rows.append(_row("mean of the others" if attacked else "mean", summary, metric))
     rows += [[name, samples or "", "", number(value), "", ""] for name, value in totals.items() if value is not None]
     heads = ("peer", "samples", "alone", "together", "gain", INTERVAL_HEAD)
     return FactTable(f"{metric} by peer", heads, rows, bold=range(bold, len(rows))).dense()

@@ -102,6 +102,8 @@ def _head(run: Run) -> Iterator[Note]:
 
 def _curves(run: Run) -> list[Block | None]:
     """Return the charts, and how much of a simulation they show."""
+    if len({record.round for record in run.metrics}) < 2:
+        return []
     drawn = [
         figure
         for chart in (*run_charts.score_charts(run), run_charts.consensus(run))

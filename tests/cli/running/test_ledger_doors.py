@@ -122,7 +122,7 @@ def check_closed(reason, door, *, because):
     assert because in reason, (door, reason)
 
 
-@pytest.mark.sampled(fast=0, all=5)
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("first", DOORS)
 def test_a_person_who_was_erased_follows_from_no_pair_of_doors(p2pfl, ward, first):
     six = SIX if first == "forget" else ()

@@ -174,7 +174,7 @@ def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
 
 @pytest.mark.slow
 def test_peers_wait_for_one_that_was_killed_and_play_the_round_again_with_it(start, place):
-    masks = ("privacy.mode=pairwise", "privacy.partners=1", "privacy.departures=stop", "rounds=120")
+    masks = ("privacy.mode=pairwise", "privacy.partners=1", "privacy.departures=stop", "rounds=60")
     options = [part for change in masks for part in ("--set", change)]
     with embedded() as broker:
         begin = partial(start, "peer", "small.toml", "--broker", broker.url, *options, "--name")
@@ -188,7 +188,7 @@ def test_peers_wait_for_one_that_was_killed_and_play_the_round_again_with_it(sta
             said = command.end()
             assert said.status == 0, said.err
             [folder] = (place / "runs").glob(f"*-{name}")
-            assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["round"] == 119
+            assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["round"] == 59
 
 
 @pytest.mark.nightly

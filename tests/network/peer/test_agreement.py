@@ -249,7 +249,7 @@ def broker():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=1, all=8)
+@pytest.mark.sampled(fast=1, all=5)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 async def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):
     experiment = read(SMALL, changes=changes)

@@ -57,7 +57,7 @@ def test_without_noise_a_search_finds_the_sample_behind_convolutions():
     assert broker.psnr > 40
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # as from the direct attack, which the slow tests hold
 def test_masks_and_private_noise_hide_the_sample_from_a_search_as_well():
     masked = inverted(Settings(mask=1.0), model={"name": "cnn"})
     assert not masked["broker"].recognised

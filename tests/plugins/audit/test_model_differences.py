@@ -6,6 +6,7 @@ import pytest
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.attacks import model_differences
 from p2pfl.plugins.audit.attacks.model_differences import subtract_models
+from p2pfl.plugins.audit.attacks.run_differences import subtract_runs
 
 
 @pytest.fixture
@@ -16,9 +17,13 @@ def planned(tmp_path):
         for number in range(3):
             rng = np.random.default_rng(number)
             rows = [f"{rng.integers(20, 80)},{rng.choice(['f', 'm'])},{rng.choice(['no', 'yes'])}" for _ in range(40)]
-            (tmp_path / f"peer{number}.csv").write_text("\n".join(["age,sex,ill", *rows]))
+            rows = [f"{row},{time}" for row, time in zip(rows, rng.integers(-99, 99, 40), strict=True)]
+            (tmp_path / f"peer{number}.csv").write_text("\n".join(["age,sex,ill,time", *rows]))
         columns = {"age": "number", "sex": ["f", "m"], "ill": ["no", "yes"]}
         data = {"path": str(tmp_path / "{peer}.csv"), "target": "ill", "columns": columns}
+        if model == "cox":  # a negative time is censored
+            data |= {"target": "time", "columns": columns | {"time": "number"}}
+            options |= {"width": 10.0, "horizon": 100.0}
         if options.get("family") == "gaussian":
             data |= {"target": "age", "columns": {"age": "number", "sex": ["f", "m"]}}
         table = {
@@ -46,7 +51,33 @@ def test_the_bins_and_the_class_of_who_left_follow_from_two_first_trees(planned)
     assert (claim.measured, claim.broken) == (0, False)
 
 
-@pytest.mark.parametrize("model", ["glm", "boosting"])
+@pytest.mark.parametrize("options", [{}, {"bootstrap": False}, {"extra": True}])
+def test_the_bins_and_the_class_of_who_left_follow_from_the_roots_of_two_forests(planned, options):
+    (claim,) = subtract_models(planned("forest", n_estimators=20, **options))
+    assert (claim.measured, claim.broken) == (0, False)
+    assert "(4 people tried; not read)" in claim.sentence
+
+
+def test_the_row_of_who_left_follows_from_two_sums_of_principal_components(planned):
+    (claim,) = subtract_models(planned("pca"))
+    assert claim.measured < 1e-12
+    assert "(12 people tried; error of the row)" in claim.sentence
+
+
+def test_the_row_and_the_time_of_who_left_follow_from_two_cox_regressions(planned):
+    (claim,) = subtract_models(planned("cox"))
+    assert claim.measured < 1e-12
+    assert "when they left, and whether with the event" in claim.sentence
+
+
+@pytest.mark.parametrize("model", ["glm", "boosting", "forest", "pca", "cox"])
+def test_the_account_refuses_each_second_release_without_fewer_people_than_least(planned, model):
+    people, peers = subtract_runs(planned(model))
+    assert (people.measured, people.broken, peers.measured, peers.broken) == (0, False, 0, False)
+    assert "people tried; those who are shown)" in people.sentence
+
+
+@pytest.mark.parametrize("model", ["glm", "boosting", "forest", "pca", "cox"])
 def test_totals_of_other_people_are_not_their_row(planned, monkeypatch, model):
     def other(learner, owner, position):
         train = learner.federation.train

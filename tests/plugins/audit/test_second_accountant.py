@@ -77,7 +77,7 @@ def test_training_without_noise_and_runs_without_a_claim_have_nothing_to_check()
     assert accounts(resolved, stated=resolved.protection.observers()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("learning", [{}, {"batch": 1, "steps": 5}, {"batch": 64, "epochs": 3, "example_noise": 0.3}])
 def test_training_as_it_is_breaks_no_claim(learning):
     resolved = plan(read(SAMPLED | {"learning": SAMPLED["learning"] | learning}))

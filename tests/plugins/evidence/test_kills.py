@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 KILLS = 20
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd"])
+@pytest.mark.sampled(fast=0, all=1)
+@pytest.mark.parametrize("algorithm", ["dpsgd", "fedavg"])
 async def test_a_run_of_honest_peers_verifies_after_twenty_kills(tmp_path, algorithm):
     changes = ["topology.kind=ring", "topology.peers=4", f"learning.algorithm={algorithm}", "gossip.steps=1"]
     experiment = read(SMALL, changes=[*changes, f"rounds={3 * KILLS}"])

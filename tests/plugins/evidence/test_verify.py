@@ -13,6 +13,7 @@ import pytest
 import tomli_w
 from safetensors.torch import load_file, save_file
 
+import p2pfl
 from p2pfl.cli import main
 from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text
 from p2pfl.results.evidence import Chain, PeerBegan, PeerEnded, RoundPlayed, RowSent, read_chain, tensors_digest
@@ -44,7 +45,7 @@ EXACT = {
             "columns": {"age": "number", "sex": ["f", "m"], "ill": ["no", "yes"]},
         },
     },
-    "model": {"name": "glm", "options": {"family": "binomial"}},
+    "model": {"name": "glm", "options": {"family": "binomial", "formula": "ill ~ age + sex"}},
     "learning": {"algorithm": "exact"},
     "privacy": {"mode": "pairwise"},
     "trust": {"keys": "keys"},
@@ -95,9 +96,15 @@ def verified(folder, capsys, *arguments):
     return status, json.loads(capsys.readouterr().out)["findings"]
 
 
-@pytest.mark.parametrize("name", ["gossip", "totals"])
-def test_the_evidence_of_an_honest_run_agrees(played, capsys, name):
-    assert verified(played / name, capsys, "--roster", played / "roster.toml") == (0, [])
+@pytest.mark.parametrize(
+    ("name", "computed"),
+    [("gossip", "charges, computed again"), ("totals", "models, computed again from totals")],
+)
+def test_the_evidence_of_an_honest_run_agrees(played, capsys, name, computed):
+    assert main(["verify", str(played / name), "--roster", str(played / "roster.toml"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["findings"] == []
+    assert {"the privacy statement", computed} <= {*result["checked"]}
 
 
 @pytest.mark.parametrize("name", ["averages", "totals"])
@@ -151,9 +158,9 @@ def test_some_peers_are_enough_and_the_others_are_named_as_absent(bundle, capsys
 # ---------------------------------------------------------------------- manipulations of an insider, who signs anew
 
 
-def rewritten(folder, change, *, key):
+def rewritten(folder, change, *, key, peer=LIAR):
     """Let a peer with its own key write its chain anew with other facts."""
-    path = folder / "peers" / f"{LIAR}.evidence.jsonl"
+    path = folder / "peers" / f"{peer}.evidence.jsonl"
     facts = [entry.fact for _, entry in read_chain(path)]
     path.unlink()
     chain = Chain(path, key)
@@ -249,6 +256,18 @@ MANIPULATIONS = {
         2,
         "it took part in total 0, which is not in its evidence",
     ),
+    "a round that was played twice": (
+        "gossip",
+        lambda facts: [each for fact in facts for each in [fact] * (1 + (isinstance(fact, RoundPlayed)))],
+        1,
+        "it played the round after round 1, without a restart",
+    ),
+    "another model at the end": (
+        "totals",
+        lambda facts: [*facts[:-1], msgspec.structs.replace(facts[-1], model="0" * 64)],
+        -1,
+        "the model with which it ended is not that of its rounds",
+    ),
     "another model of totals": (
         "totals",
         each(RoundPlayed, row="0" * 64),
@@ -294,6 +313,60 @@ def test_a_step_that_is_no_number_is_refused(bundle, liar, capsys):
 
 
 # ---------------------------------------------------------------------- manipulations of somebody without the key
+
+
+LIES_OF_ALL = {
+    "half of the charge": (
+        each(PeerBegan, charge="Cost(mu=0.25, probability=1.0)"),
+        "a round costs Cost(mu=0.25, probability=1.0) by its evidence, and Cost(mu=",
+    ),
+    "half of what was spent": (
+        lambda facts: [
+            msgspec.structs.replace(fact, spent=fact.spent / 2) if isinstance(fact, RoundPlayed) else fact
+            for fact in facts
+        ],
+        "and its 1 rounds cost",
+    ),
+    "another statement": (each(PeerBegan, statement="0" * 64), "its privacy statement is not that of the settings"),
+}
+
+
+@pytest.mark.parametrize("name", LIES_OF_ALL)
+def test_a_lie_on_which_all_peers_agree_does_not_follow_from_the_settings(bundle, played, capsys, name):
+    folder, (change, sentence) = bundle("gossip"), LIES_OF_ALL[name]
+    for peer in PEERS:
+        rewritten(folder, change, key=Identity.load(played / "keys" / f"{peer}.pem"), peer=peer)
+    status, findings = verified(folder, capsys)
+    assert status == 1
+    assert {each["peer"] for each in findings if sentence in each["sentence"]} == {*PEERS}
+
+
+def test_a_lost_row_an_unknown_start_and_another_library_are_named_as_open(bundle, liar, capsys):
+    folder = bundle("gossip")
+    versions = {"p2pfl": p2pfl.__version__, "torch": "2.1.0", "numpy": np.__version__}
+
+    def change(facts):
+        facts = each(PeerBegan, versions=versions)(facts)
+        return each(RoundPlayed, received={}, incarnations={"peer0": 7, "peer2": 8})(facts)
+
+    rewritten(folder, change, key=liar)
+    assert main(["verify", str(folder)]) == 0
+    error = capsys.readouterr().err
+    assert "peer1 has no row of peer0 in round 1, which peer0 sent" in error
+    assert "peer1 has seen a start of peer0 that the evidence of peer0 does not have" in error
+    assert "other versions of torch" in error
+
+
+def test_settings_that_were_changed_beside_some_peers_are_named(bundle, tmp_path, capsys):
+    first, second = bundle("gossip"), tmp_path / "second"
+    shutil.copytree(first, second)
+    for folder, peers in ((first, ["peer1", "peer2"]), (second, ["peer0"])):
+        for peer in peers:
+            (folder / "peers" / f"{peer}.evidence.jsonl").unlink()
+    settings = second / "experiment.toml"
+    settings.write_text(settings.read_text().replace("rounds = 3", "rounds = 4"))
+    assert main(["verify", str(first), str(second), "--json"]) == 1
+    assert [each["peer"] for each in json.loads(capsys.readouterr().out)["findings"]] == ["peer1", "peer2"]
 
 
 def edited(folder, change):

@@ -12,6 +12,7 @@ from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.plugins.audit.column_attacks import explained_columns
+from p2pfl.plugins.vertical import split_training
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.gram import JoinedTable
 from p2pfl.plugins.vertical.hidden_rows import fit_hidden
@@ -24,6 +25,7 @@ from p2pfl.plugins.vertical.split_training import SplitRound
 from p2pfl.privacy.keys import SeededSource
 from split_parties import dealt, learner, play
 from vertical_roles import PAIR, THREE
+from vertical_roles import play as answer
 
 ROWS, KNOWN = 400, 150
 RANDOM = np.random.default_rng(6)
@@ -91,6 +93,17 @@ def test_gradients_show_a_feature_holder_something_of_the_label_holders_columns(
     column = table.standardised("bob").train[:, :1]
     without = explained_columns(np.arange(KNOWN), known, column)
     assert explained_columns(np.arange(KNOWN), np.column_stack([known, logits]), column) > without + 0.1
+
+
+@pytest.mark.slow
+def test_embeddings_of_zeros_have_gradients_show_what_the_label_holders_columns_alone_predict(parties, monkeypatch):
+    points = split_training._points
+    monkeypatch.setattr(split_training, "_points", lambda peer, part: 0 * points(peer, part))
+    tap, learning = Wiretap(monkeypatch), learner(parties, SHOWN, **STEPS)
+    table = aligned(learning, play(learning))
+    labels, column = table.targets()[:, None] * 1.0, table.standardised("bob").train[:, :1]
+    logits = np.log(np.abs(tap.gradients) + 1e-9) * (2 * labels - 1)
+    assert explained_columns(np.arange(KNOWN), np.column_stack([labels, logits]), column) > 0.8
 
 
 @pytest.mark.parametrize(
@@ -202,6 +215,24 @@ def test_weights_in_place_of_presence_no_longer_tell_all_peers_who_is_in_the_oth
     assert none == ""
     assert "a party has entered other rows than it was aligned with" in sentence
     assert len(stopped) == 1 < len(honest)  # the numbers of columns alone
+
+
+def test_a_column_that_is_1_for_one_person_has_no_coefficient_if_they_are_not_in_the_other_table():
+    """It stays open, and is stated: of the two, ada has the first alone."""
+    rng, read = np.random.default_rng(4), []
+    for guess in GUESSES[[0, 2]]:
+        presence = {"ada": np.arange(UNION) < 220, "bob": np.arange(UNION) >= 100}
+        chosen = np.column_stack([rng.normal(size=UNION), np.arange(UNION) == guess])
+        columns = {
+            "ada": rng.normal(size=(UNION, 2)) * presence["ada"][:, None],
+            "bob": chosen * presence["bob"][:, None],
+        }
+        target = (rng.normal(size=UNION) + 3 * chosen[:, 1]) * presence["bob"]
+        table = JoinedTable(PAIR, UNION, columns.get, lambda _, target=target: target, 50, presence.get)
+        fit = answer(fit_hidden(table, SeededSource(1), test=0, ridge=0.0, common=len(SHARED)), PAIR)
+        read.append(fit.linear.own("bob")["coefficients"][1])
+    assert abs(read[0]) > 0.5
+    assert not abs(read[1]) > 1e-6
 
 
 # ---------------------------------------------------------------------- dealt products

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from p2pfl import simulate
-from p2pfl.core.errors import DataError, InputError, PrivacyError
+from p2pfl.core.errors import DataError, InputError, PrivacyError, RunError
 from p2pfl.experiment import plain, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.network.peer import Peer
 from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.vertical import prediction_command
 from p2pfl.plugins.vertical.block import FACTS
 from p2pfl.plugins.vertical.keys import read_keys
-from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction, run_keys
+from p2pfl.plugins.vertical.live_prediction import AnswerLog, PredictionLearner, plan_prediction, run_keys
 from p2pfl.plugins.vertical.vertical_prediction import block_files, predict_rows, predict_together, read_party_file
 from p2pfl.privacy.keys import FIRST, SeededSource
 from swarms import timeless
@@ -149,6 +150,12 @@ def test_a_feature_holder_records_which_of_its_rows_were_asked_for_and_answers_n
     assert log.left(NOW + timedelta(hours=25)) == 30
 
 
+def test_a_label_holder_asks_for_no_more_rows_than_it_has_stated(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(PredictionLearner, "_request", lambda self, peer: np.array([5, self.files[peer].width]))
+    with pytest.raises(DataError, match="bob comes with 20 rows, but 5 are agreed"):
+        in_process(run, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("model", "rows", "sentence"),
     [
@@ -191,3 +198,22 @@ def test_live_peers_predict_what_their_files_do(run, tmp_path):
     assert np.abs(predictions.values - wanted.values).max() < 1e-9
     assert not plans["ada"][1].results + plans["cleo"][1].results
     assert [learner.asked for _, learner in plans.values()] == [[20]] * 3
+
+
+def test_a_peer_that_comes_too_late_for_a_session_begins_the_next_one(run, monkeypatch):
+    """A session that is over when a peer joins returns at once, before a question was asked."""
+    sessions, new = [], str(run.folder.parent / "new" / "{peer}.csv")
+
+    def join(_, peer, **__):
+        sessions.append(peer)
+        if len(sessions) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(prediction_command, "join_session", join)
+    monkeypatch.setattr(prediction_command, "SESSION_PAUSE", 0.0)
+    ask = {"brokers": ["mqtt://127.0.0.1:1"], "most": 9, "unaccounted": False}
+    with pytest.raises(KeyboardInterrupt):
+        prediction_command.take_part(run.folder, None, name="cleo", **ask)
+    with pytest.raises(RunError, match="the other peers do not end an earlier request"):
+        prediction_command.take_part(run.folder, new.format(peer="bob"), name="bob", **ask)
+    assert sessions == ["cleo"] * 3 + ["bob"] * prediction_command.MAX_LATE_SESSIONS

@@ -93,7 +93,7 @@ def test_predictions_of_a_split_network_are_those_of_its_parts_and_say_who_is_al
     last = "alone" if rows == "common" else "bob"
     assert [row["parties"] for row in predicted] == ["ada bob"] * 19 + [last]
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "bob.csv"), "--live", "--name", "bob"]) == 2
-    assert "predict with the files of all parties in one place" in capsys.readouterr().err
+    assert "bob receives the sum of the others' embeddings of each of its rows" in capsys.readouterr().err
     ada, bob = run.models["ada"], run.models["bob"]
     assert sum(name.endswith("weight") for name in ada) == 1  # one layer, as ada alone says
     assert not {"labels", "place"} & {*bob}

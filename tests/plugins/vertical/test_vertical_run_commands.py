@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
 
 from p2pfl import simulate
 from p2pfl.cli import main
+from p2pfl.results.models import Predictor
 from vertical_experiments import LINEAR, changed
 
 pytestmark = pytest.mark.slow
@@ -55,12 +57,74 @@ def test_the_files_of_parties_are_printed_and_exported_by_themselves(capsys, run
     printed(capsys, "export", peers / "ada.safetensors", "--to", "torch", "--out", tmp_path / "ada.pt2")
     assert (tmp_path / "ada.pt2").stat().st_size > 1000
     assert main(["coefficients", str(peers / "cleo.safetensors")]) == 2
-    assert "does not describe its inputs" in capsys.readouterr().err
+    assert "does not describe its inputs, as that of a helper" in capsys.readouterr().err
+
+
+def test_a_part_predicts_nothing_by_itself(capsys, run, tmp_path):
+    (tmp_path / "rows.csv").write_text("s1,s2,s3\n1,2,3\n")
+    assert main(["predict", str(run.folder / "peers" / "ada.safetensors"), str(tmp_path / "rows.csv")]) == 2
+    assert "is a part of a model of several peers and predicts nothing by itself" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_model(capsys, run):
+    assert main(["coefficients", str(run.folder)]) == 2
+    assert f"is a folder; name a model in it, such as {run.folder}/peers/NAME.safetensors" in capsys.readouterr().err
+
+
+def test_scores_are_those_of_the_label_holder(capsys, run, tmp_path):
+    assert main(["report", str(run.folder), "--html", str(tmp_path / "run.html")]) == 0
+    printed = capsys.readouterr().out
+    peers = ("ada", "bob", "cleo", "eve", "mean")
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith(peers)] == ["bob"]
+    page = (tmp_path / "run.html").read_text()
+    assert f"Together {run.summary['together']:.3f}, alone {run.summary['alone']:.3f} (r2, of bob)" in page
+    assert "Curves" not in page  # of a single round
+
+
+def test_the_end_of_a_run_says_whose_coefficients_a_file_has(capsys, run):
+    main(["report", str(run.folder)])
+    assert "ada.safetensors prints the coefficients of ada" in capsys.readouterr().out.replace("\n", " ")
+
+
+SPLIT = changed(
+    topology={"peers": ["ada", "bob", "cleo"]},
+    data={"name": "breast_cancer"},
+    model={"name": "split_network", "options": {"labels": "shown", "width": 3}},
+)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return simulate(SPLIT, folder=tmp_path_factory.mktemp("networks") / "run", baselines=False)
+
+
+@pytest.mark.parametrize(("peer", "outputs"), [("ada", 3), ("bob", 2)])
+def test_an_exported_part_of_a_network_takes_any_rows_and_returns_embeddings_or_classes(
+    capsys, network, tmp_path, peer, outputs
+):
+    part = network.folder / "peers" / f"{peer}.safetensors"
+    printed(capsys, "export", part, "--to", "torch", "--out", tmp_path / "part.pt2")
+    rows = torch.randn(5, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    wanted = Predictor.load(part).module(rows).detach()
+    assert wanted.shape == (5, outputs)
+    assert torch.equal(torch.export.load(tmp_path / "part.pt2").module()(rows), wanted)
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    printed(capsys, "export", part, "--to", "onnx", "--out", tmp_path / "part.onnx")
+    [returned] = runtime.InferenceSession(tmp_path / "part.onnx").run(None, {"columns": rows.numpy()})
+    assert returned == pytest.approx(wanted.numpy(), abs=1e-12)
+
+
+def test_watch_shows_the_score_of_the_label_holder_of_a_network_and_no_other(capsys, network):
+    assert main(["watch", str(network.folder), "--once"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(",")[0] for line in lines[1:]] == ["ada: finished", "bob: finished", "cleo: finished"]
+    assert ["auc" in line for line in lines[1:]] == [False, True, False]
 
 
 def test_the_card_of_a_run_names_no_column(capsys, run):
     card = printed(capsys, "card", run.folder)
-    assert "columns of several parties, each of which keeps the part of the model for its own" in card
+    assert "Columns of several parties, each of which keeps the part of the model for its own" in card
     assert "bmi" not in card
     assert "glm, which predicts a number" in card
 
@@ -83,5 +147,8 @@ def test_several_workers_are_refused(capsys, tmp_path):
 
 def test_a_party_with_one_column_is_refused_unless_it_agrees():
     single = changed(topology={"peers": ["ada", "bob", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "kim"]})
-    with pytest.raises(Exception, match=r"ada has fewer than 2 encoded columns"):
+    with pytest.raises(
+        Exception,
+        match=r"ada has fewer than 2 encoded columns.* or set model.options.alone_column = true if ada agrees",
+    ):
         simulate(single)

@@ -1,6 +1,7 @@
 """Runs of boosting of columns at different peers, from an experiment to files, predictions and what is printed."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,15 @@ from safetensors.torch import load_file
 from p2pfl import live, simulate
 from p2pfl.cli import main
 from p2pfl.core.errors import DataError, ExperimentError, InputError
+from p2pfl.data.data_description import Description, Field
+from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Own, Part
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import Boosting
+from p2pfl.plugins.vertical.aligned_table import AlignedTable
+from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.models.predictor import Predictor
 from vertical_experiments import changed
@@ -186,6 +192,71 @@ def test_the_account_of_a_feature_holder_lets_one_model_of_trees_see_its_rows(tm
     experiment["model"]["options"]["max_depth"] = 3
     with pytest.raises(InputError, match="earlier runs have shown 14"):
         simulate(experiment)
+
+
+WARDS = np.repeat([0, 1, 2, 3], [60, 57, 2, 1])
+"""Wards of 120 people, of which two have few."""
+
+
+def ward(**options):
+    """Return the model of ada's ward and bob's age, and the aligned table of both, without test rows."""
+    fields = {"ada": (Field("ward", ("east", "west", "attic", "yard")),), "bob": (Field("sex", ("f", "m")),)}
+    sexes = np.zeros(120, np.int64)
+    sexes[:30] = 1
+    columns = {"ada": np.eye(4)[WARDS], "bob": np.eye(2)[sexes]}
+    ill = np.where(sexes == 1, np.arange(120) > 2, np.arange(120) % 2)  # three men are well
+    own = {
+        peer: Party(
+            columns[peer],
+            (tuple(map(str, range(120))),),
+            Description(columns=fields[peer], classes=("no", "yes") if peer == "bob" else None),
+            ill.astype(np.int64) if peer == "bob" else None,
+            name=peer,
+        )
+        for peer in fields
+    }
+    parties = Parties(("ada", "bob"), "bob", "cleo", ("row:exact",), own, 50)
+    model = VerticalBoosting(loss="log_loss", rounds=1, parties=parties.names, **TREES, **options)
+    return model, AlignedTable(parties, lambda _: np.arange(120), 120, 7, 0.0)
+
+
+def bins_of(model, table, peer):
+    """Return how many people are in each bin of a party that has some."""
+    counts = model._columns(table, peer).one_hot().astype(np.int64).sum(axis=0)
+    return sorted(counts[counts > 0].tolist())
+
+
+@pytest.mark.parametrize(
+    ("options", "checked", "unchecked"),
+    [
+        ({"categorical_features": ["ward"]}, [60, 60], [1, 2, 57, 60]),
+        ({}, [60, 60, 120, 120, 120], [1, 2, 57, 60, 60, 63, 118, 119]),
+    ],
+    ids=["category", "levels"],
+)
+def test_no_level_that_few_people_have_is_a_bin_that_the_label_holder_counts(options, checked, unchecked):
+    assert bins_of(*ward(**options, least=1), "ada") == unchecked
+    assert bins_of(*ward(**options), "ada") == checked
+
+
+def test_levels_of_the_label_holder_are_checked_by_class_as_in_boosting_in_one_place():
+    model, table = ward()
+    columns, party = model._columns(table, "bob"), table.parties.party("bob")
+    assert bins_of(model, table, "bob") == [120, 120]  # few men are well, so sexes are one
+    whole = Boosting(features=2, classes=2, rounds=1, fields=party.fields, **TREES)
+    own = Own(Part(party.features.astype(np.float32), party.targets), Part(party.features[:0], party.targets[:0]))
+    check = CellCheck(lambda _: own, ("all",), lambda _: 5, None)
+    checked = answer_questions(whole.check_cells(whole.start(), check), lambda question: question.answer("all"))
+    assert np.array_equal(whole.merged_own(checked, lambda _: own)("all").train.features, columns.train.features)
+
+
+def test_an_owner_of_columns_learns_no_class_from_the_levels_that_it_merges():
+    """A check by class would show a party with four known people of a class whether a fifth is one of them."""
+    model, table = ward()
+    bob = table.parties.party("bob")
+    one_of_a_class = replace(bob, target=(np.arange(120) < 59).astype(np.int64))  # one of 60 in east is well
+    again = replace(table, parties=replace(table.parties, own={**table.parties.own, "bob": one_of_a_class}))
+    assert bins_of(model, again, "ada") == bins_of(model, table, "ada")
 
 
 @pytest.mark.parametrize(

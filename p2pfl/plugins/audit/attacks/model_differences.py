@@ -7,14 +7,18 @@ what that person adds. A regression begins at a constant, where all rows have on
     = x_j x_j^T
 
 Its last column is the row, as the last entry of x is 1. The first total shows the target likewise. The histograms of
-the first tree of boosting differ in the bin of each feature of that person, and by their class. So the attack always
+the first tree of boosting differ in the bin of each feature of that person, and by their class; those of the roots of a
+forest, in which each person has a weight, in the bins of the features that the roots draw. Principal components and a
+Cox regression begin with the sums of all columns, whose difference is the row; the second total of a Cox regression
+differs in the cell of time in which the person leaves, and in whether they had the event. So the attack always
 succeeds, and the account of the data refuses such runs (:mod:`p2pfl.plugins.audit.attacks.run_differences`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -24,18 +28,24 @@ from p2pfl.core.errors import DataError, LearningError
 from p2pfl.experiment import Plan
 from p2pfl.learning.additive import Question, add_up, answer_questions
 from p2pfl.learning.exact_learner import ExactLearner
-from p2pfl.learning.exact_model import symmetric
+from p2pfl.learning.exact_model import Tensors, symmetric
 from p2pfl.plugins.audit.attacks.first_tree import FirstTree
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.boosting import Boosting
+from p2pfl.plugins.exact.forest import RandomForest
 from p2pfl.plugins.exact.regression.glm import GLM
+from p2pfl.plugins.exact.statistics.pca import PCA
+from p2pfl.plugins.exact.survival.cox import Cox
 
 PEOPLE = 4
 """People of each owner who leave, one at a time."""
 
 MAX_OWNERS = 4
 """Owners whose people leave."""
+
+ROOTS = 16
+"""Trees of a forest whose roots are read; each person is in most of them."""
 
 PRECISION = 1e-6
 """Largest error of a row that is read, relative to its largest value."""
@@ -60,20 +70,57 @@ def subtract_models(plan: Plan, *, seed: int = 0) -> list[ExactClaim]:
     learner = plan.learner.bare
     if not isinstance(learner, ExactLearner) or plan.federation.elsewhere is not None:
         return []
+    attack = _attack(learner)
+    if attack is None:
+        return []
     try:
-        if isinstance(learner.model, GLM) and _constant(learner.model):
-            errors = [_error_of_row(learner, learner.model, *each) for each in _leaving(learner, seed=seed)]
-            if errors:
-                name = "the difference of two models is the row of who left"
-                return [claim(TOTALS, name, max(errors), PRECISION, count=len(errors))]
-        if isinstance(learner.model, Boosting):
-            read = [_reads_bins(learner, learner.model, *each) for each in _leaving(learner, seed=seed)]
-            if moved := [each for each in read if each is not None]:
-                name = "the difference of two first trees is the bins of who left"
-                return [claim(TOTALS, name, moved.count(False), count=len(moved))]
+        errors = [error for each in _leaving(learner, seed=seed) if (error := attack.error(*each)) is not None]
     except (DataError, LearningError):  # nothing leaves
-        pass
-    return []
+        return []
+    if not errors:
+        return []
+    if attack.bins:
+        return [claim(TOTALS, attack.name, sum(errors), count=len(errors))]
+    return [claim(TOTALS, attack.name, max(errors), PRECISION, count=len(errors))]
+
+
+@dataclass(frozen=True)
+class _Attack:
+    """Attack on the difference of two models of one kind.
+
+    Parameters
+    ----------
+    name
+        Name of the claim.
+    error
+        Function of an owner and a position that returns the error of what is read; ``None`` if nothing can be compared.
+    bins
+        True if bins are read, which are right or wrong.
+    """
+
+    name: str
+    error: Callable[[str, int], float | None]
+    bins: bool = False
+
+
+def _attack(learner: ExactLearner) -> _Attack | None:
+    """Return the attack on the model of a learner; ``None`` if there is none."""
+    match learner.model:
+        case GLM() as model if _constant(model):
+            name = "the difference of two models is the row of who left"
+            return _Attack(name, partial(_error_of_row, learner, model))
+        case PCA():
+            return _Attack("the difference of two sums is the row of who left", partial(_error_of_sums, learner))
+        case Cox() as model if not (model.listed or model.subdistribution):
+            name = "the difference of two Cox regressions is the row and the time of who left"
+            return _Attack(name, partial(_error_of_time, learner, model))
+        case Boosting() as model:
+            name = "the difference of two first trees is the bins of who left"
+            return _Attack(name, partial(_error_of_bins, learner, model), bins=True)
+        case RandomForest() as model:
+            name = "the difference of the roots of two forests is the bins of who left"
+            return _Attack(name, partial(_error_of_roots, learner, model), bins=True)
+    return None
 
 
 def _leaving(learner: ExactLearner, *, seed: int) -> Iterator[tuple[str, int]]:
@@ -101,8 +148,7 @@ def _error_of_row(learner: ExactLearner, model: GLM, owner: str, position: int) 
     part = learner.own(owner).train
     features = part.features[position, model.roles.kept].astype(np.float64)
     true = np.concatenate([features, [1.0], model.kind.observed(part.targets[[position]])[0]])
-    away = np.abs(np.concatenate([row, with_all[1] - without[1]]) - true)
-    return float(away.max() / np.abs(true).max())
+    return _relative_error(np.concatenate([row, with_all[1] - without[1]]), true)
 
 
 def _first_step(learner: ExactLearner, model: GLM) -> tuple[Floats, Floats]:
@@ -125,8 +171,8 @@ def _same_merged(one: Ints | None, other: Ints | None) -> bool:
     return one is other if one is None or other is None else np.array_equal(one, other)
 
 
-def _reads_bins(learner: ExactLearner, model: Boosting, owner: str, position: int) -> bool | None:
-    """Return whether the first trees of two runs show all bins of a person, and their class; ``None`` if bins moved."""
+def _error_of_bins(learner: ExactLearner, model: Boosting, owner: str, position: int) -> float | None:
+    """Return 0 if the first trees of two runs show all bins of a person, and their class; ``None`` if bins moved."""
     first, second = (FirstTree.of(each, model) for each in (learner, _without(learner, owner, position)))
     if not first.bins.same(second.bins) or not _same_merged(first.merged, second.merged):
         return None
@@ -135,4 +181,72 @@ def _reads_bins(learner: ExactLearner, model: Boosting, owner: str, position: in
     own = np.zeros_like(left)
     label = 0 if model.classes is None else int(first.parts[owner].targets[position])
     own[first.cells([owner])[:, position], label] = 1
-    return bool((left == own).all())
+    return float((left != own).any())
+
+
+def _first_totals(learner: ExactLearner, number: int) -> list[Ints]:
+    """Return some totals with which the first round of a model begins."""
+    questions, totals = learner.model.advance(learner.model.start(), learner.own), list[Ints]()
+    for _ in range(number):
+        question = questions.send(totals[-1]) if totals else next(questions)
+        totals.append(add_up(question, learner.federation.peers))
+    return totals
+
+
+def _error_of_sums(learner: ExactLearner, owner: str, position: int) -> float:
+    """Return the error of the row that the first totals of two analyses show, relative to its largest value."""
+    (with_all,), (without,) = (_first_totals(each, 1) for each in (learner, _without(learner, owner, position)))
+    true = learner.own(owner).train.features[position].astype(np.float64)
+    return _relative_error(sums.numbers(with_all[1:]) - sums.numbers(without[1:]), true)
+
+
+def _error_of_time(learner: ExactLearner, model: Cox, owner: str, position: int) -> float:
+    """Return the error of the row, the cell of time and the event that the first totals of two regressions show."""
+    with_all, without = (_first_totals(each, 2) for each in (learner, _without(learner, owner, position)))
+    row = sums.numbers(with_all[0][:-2]) - sums.numbers(without[0][:-2])  # [F]
+    grid, part = model.grid(model.start()), learner.own(owner).train
+    groups = len(model.roles.levels) * grid.cells
+    blocks = 2 + (model.entry is not None)
+    left = (with_all[1] - without[1])[-blocks * groups :].reshape(
+        blocks, groups
+    )  # of leaving, with the event, entering
+    features, kept = part.features[[position]], np.array(model.roles.kept)
+    cell, event = grid.placed(part.targets[[position]])
+    true_cell = int(model.roles.stratum(features)[0]) * grid.cells + int(cell[0])
+    happened = bool((event & ~model.roles.diverted(features, event))[0])
+    if (int(left[0].argmax()), bool(left[1].any())) != (true_cell, happened):
+        return float("inf")
+    return _relative_error(row[kept], features[0, kept].astype(np.float64))
+
+
+def _relative_error(read: Floats, true: Floats) -> float:
+    return float(np.abs(read - true).max() / (np.abs(true).max() or 1.0))
+
+
+def _error_of_roots(learner: ExactLearner, model: RandomForest, owner: str, position: int) -> float | None:
+    """Return 0 if the roots of two forests show bins of a person, their class, and no other; ``None`` if bins moved."""
+    peers, width, counted = learner.federation.peers, model.classes or 2, list[Ints]()
+    tensors = [_begun(each, model) for each in (learner, _without(learner, owner, position))]
+    bins = model.bins(tensors[0])
+    if not bins.same(model.bins(tensors[1])):
+        return None
+    trees = min(ROOTS, model.n_estimators)
+    growing = model.growing(tensors[0], trees=trees)
+    level = model.level(growing, first=0, depth=0)
+    for each in (learner, _without(learner, owner, position)):
+        parts = [model.bagged(each.own(peer).train, tensors[0], first=0, trees=trees) for peer in peers]
+        counted.append(np.sum([part.count(growing, level) for part in parts], axis=0).reshape(-1, width))
+    part = learner.own(owner).train
+    codes = bins.codes(part.features[[position]])[:, 0]  # [F]
+    read = (counted[0] - counted[1]) != 0  # [cells, C]: of the person, in each tree that has them
+    own = np.zeros_like(read)
+    for root, column in np.ndindex(level.features.shape):
+        place = level.placed(codes[level.features[[root], column]], np.array([root]), column)
+        own[place, slice(None) if model.classes is None else int(part.targets[position])] = True
+    return float(not read.any() or bool((read & ~own).any()))
+
+
+def _begun(learner: ExactLearner, model: RandomForest) -> Tensors:
+    """Return the tensors of a forest before its first tree."""
+    peers = learner.federation.peers
+    return answer_questions(model.begin(model.start(), learner.own), lambda each: add_up(each, peers))

@@ -8,6 +8,7 @@ import pytest
 CODE = """
 import sys
 import p2pfl.cli, p2pfl.network.peer.launch.worker
+from p2pfl.data.sources import wine
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting.leakage import NoiseCover
 from p2pfl.topology import flood_steps
@@ -19,8 +20,9 @@ resolved = plan(experiment, only=["peer0"])
 flood_steps(resolved.topology)
 cover = NoiseCover.of(resolved.topology, noise=0.0, mask=0.0)
 cover.leaks(cover.honest([]))
-sparse = {"scipy.sparse.csgraph", "scipy.sparse.linalg"}
-large = {"networkx", "scipy.linalg", "scipy.optimize", "scipy.special", "sklearn"} | sparse
+wine(None)  # a bundled table as well
+scipy = {"linalg", "optimize", "sparse.csgraph", "sparse.linalg", "special", "stats"}
+large = {"networkx", "pandas", "sklearn", "torch._dynamo"} | {f"scipy.{name}" for name in scipy}
 print(sorted(large & set(sys.modules)))
 """
 
