@@ -18,6 +18,9 @@ from p2pfl.core.rows import Rows
 from p2pfl.learning import straggles
 from p2pfl.topology import Schedule, Topology, flood_steps
 
+MAX_PERMUTED = 100_000
+"""Most peers that are permuted to draw some; of more, a draw takes the time of the drawn ones."""
+
 
 @dataclass(frozen=True)
 class Averaging:
@@ -77,6 +80,11 @@ class Averaging:
         """Gossip steps after which a number reaches all peers; large graphs take long, so it is computed on demand."""
         return 1 if self.graph is None else flood_steps(self.graph)
 
+    @property
+    def count(self) -> int:
+        """Number of peers that are drawn for a round."""
+        return max(1, int(self.fraction * len(self.peers) + 0.5))
+
     async def __call__(self, net: Neighbourhood, rows: Rows, *, since: Public, masses: torch.Tensor | None) -> Public:
         """Release models ``[R, P]`` and return their mean, or ``since`` where no participant is near.
 
@@ -93,10 +101,14 @@ class Averaging:
 
     def drawn(self, round: int) -> Ints | None:
         """Return the numbers of the peers that are drawn for a round, in any order; ``None`` if they are all."""
-        count = max(1, int(self.fraction * len(self.peers) + 0.5))
-        if count >= len(self.peers):
+        if self.count >= len(self.peers):
             return None
-        drawn: Ints = draw(self.seed, "participants", round=round).permutation(len(self.peers))[:count]
+        random, everyone = draw(self.seed, "participants", round=round), len(self.peers)
+        drawn: Ints
+        if everyone > MAX_PERMUTED:
+            drawn = random.choice(everyone, self.count, replace=False)
+        else:
+            drawn = random.permutation(everyone)[: self.count]
         return drawn
 
     async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:

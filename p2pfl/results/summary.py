@@ -92,6 +92,8 @@ def summarise(
     apart: Apart = baseline,
     models: Callable[[], Mapping[str, torch.Tensor]] = dict,
     workers: Sequence[WorkerResult] = (),
+    registered: int | None = None,
+    sent: int | None = None,
 ) -> Summary:
     """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
 
@@ -137,6 +139,10 @@ def summarise(
         for importances or coefficients of features.
     workers
         Processes that shared the peers of a simulation, if there were several.
+    registered
+        Number of all peers, if some have no results; by default those of ``together``.
+    sent
+        Bytes that all peers sent; the sum over ``records`` by default.
 
     Returns
     -------
@@ -171,7 +177,7 @@ def summarise(
     )
     return Summary(
         name=plan.experiment.name,
-        peers=len(peers),
+        peers=len(peers) if registered is None else registered,
         rounds=rounds,
         stopped=stopped,
         accounted=plan.accounted,
@@ -198,7 +204,7 @@ def summarise(
         total_s=seconds.total,
         training_s=sum(record.seconds_training for record in records) if training is None else training,
         peer_memory=memory,
-        bytes_sent=sum(record.bytes_out for record in last.values()),
+        bytes_sent=sum(record.bytes_out for record in last.values()) if sent is None else sent,
         missed=sum(len(record.missed) for record in records),
         alarms=tuple(alarms),
         unsettled=dict(unsettled or {}),

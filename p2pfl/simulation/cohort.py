@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -15,10 +14,9 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.core.rows import alike, repeated, to_device
 from p2pfl.experiment import Plan
-from p2pfl.learning import Report
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.shard import Values
-from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
+from p2pfl.simulation.stacked import StackedNeighbourhood, sizes
 from p2pfl.topology import Weights
 
 
@@ -201,17 +199,14 @@ class Cohorts:
         return state.map(self.cohort.select)
 
     def spread(self, state: State) -> State:
-        """Return the state of all peers after a round, out of that of the cohort."""
+        """Return the state of all peers after a round, out of that of the cohort, whose report it keeps."""
         cohort, tensors = self.cohort, (state.rows, *state.tensors().values())
         differ = np.zeros(len(cohort.places), bool)
         for values in tensors:
             if not alike(values):
                 differ |= (values != values[-1]).flatten(1).any(1).cpu().numpy() if cohort.others else True
         self.apart = cohort.places[differ]
-        report = state.report
-        if report is not None:
-            report = Report(cohort.spread(report.loss), cohort.spread(report.steps))
-        return replace(state.map(cohort.spread), report=report)
+        return state.map(cohort.spread)
 
 
 class CohortAlgorithm:
@@ -235,14 +230,39 @@ class CohortAlgorithm:
         return self.cohorts.spread(await self.algorithm.round(handed.pop(), learner, net, round))
 
 
-def cohorts_of(plan: Plan, state: State, *, faults: Faults, shard: Shard) -> Cohorts | Everyone:
-    """Return the cohorts of a run whose peers all get one average; everyone where they do not, or none sits out."""
-    average, traits = average_of(plan.algorithm), plan.asked.algorithm
+def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
+    """Return the exact average of all peers that participants of a round take; ``None`` where a cohort is not enough.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    workers
+        Number of processes that share the peers.
+    """
+    average, traits, simulated = average_of(plan.algorithm), plan.asked.algorithm, plan.experiment.simulation
     if average is None or not traits.idle_alike or (average.fraction == 1 and not average.dropped):
-        return Everyone(shard)
+        return None
     exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
     contested = any(part is not None for part in (plan.codec, plan.rule, plan.attack, plan.stop, plan.source))
     plain = not contested and not plan.protection.mode.traits.hides
-    sized = shard.workers == 1 or not average.weighted or average.mean_samples is not None
-    lasting = not (faults.loss or faults.absence or plan.asynchronous)
-    return Cohorts(shard, average, state) if exact and plain and sized and lasting else Everyone(shard)
+    sized = workers == 1 or not average.weighted or average.mean_samples is not None
+    lasting = not (simulated.loss or simulated.absence or plan.asynchronous)
+    return average if exact and plain and sized and lasting else None
+
+
+MAX_LISTED = 20_000
+"""Most peers that have a record of each round, results and a model each, although most of them sit out."""
+
+
+def lists_members(plan: Plan, *, workers: int) -> bool:
+    """Return whether only peers that took part have records, results and models, as there are so many others."""
+    many = len(plan.topology.peers) > MAX_LISTED and workers == 1
+    plain = not plan.validates and not plan.experiment.learning.consensus
+    return many and plain and sampled_average(plan, workers=workers) is not None
+
+
+def cohorts_of(plan: Plan, state: State, *, shard: Shard) -> Cohorts | Everyone:
+    """Return the cohorts of a run whose peers take an exact average of a few; otherwise everyone."""
+    average = sampled_average(plan, workers=shard.workers)
+    return Everyone(shard) if average is None else Cohorts(shard, average, state)

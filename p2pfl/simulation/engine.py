@@ -32,11 +32,12 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreement import close_run, everyone, open_statistics
 from p2pfl.simulation.best_models import BestModels, judge_of
-from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, Scores, train_apart
+from p2pfl.simulation.cohort import lists_members
+from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, RoundScores, Scores, train_apart
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
 from p2pfl.simulation.playing import play_rounds
-from p2pfl.simulation.round_records import HOST, move_state, records_of
+from p2pfl.simulation.round_records import HOST, Listed, move_state, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
@@ -232,7 +233,7 @@ async def simulate_part(
             agreed["statistics"] = report_statistics(statistics)
         run.describe(describe_model(resolved))
         evaluator = Evaluator(resolved, shard)
-        state, work, meter, final, best = await _play(
+        state, work, meter, scored, best = await _play(
             resolved,
             shard,
             run,
@@ -244,14 +245,16 @@ async def simulate_part(
             left=left,
             began=begun.began,
         )
+        final, listed = scored.end(state.rows), scored.listed
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
         if wanted.learning.consensus:
             state, agreed["common"] = close_run(resolved, shard, state, round=ended + 1)
             final = evaluator.full(state.rows)
         last = time.perf_counter()
-        _write_models(resolved, shard, run, move_state(state, HOST), round=ended)
+        _write_models(resolved, shard, run, move_state(state, HOST), listed, round=ended)
         kept = None if best is None else _write_best(resolved, shard, run, best)
-        together = dict(zip(names, shard.collect(final, Scores), strict=False))
+        with_scores = names if listed.numbers is None else listed.peers
+        together = dict(zip(with_scores, shard.collect(final, Scores), strict=False))
         steps, training = shard.sums(torch.tensor([work.steps]))[0], work.seconds
         apart, workers = partial(train_apart, shard), shard.workers_done(training)
         if meter is None:  # this process does not lead
@@ -276,16 +279,21 @@ async def simulate_part(
             evaluation=None if evaluator.scope.full else evaluator.stated,
             apart=apart,
             workers=workers,
+            registered=len(names),
+            sent=None if listed.numbers is None else int(sent.sum()),
             models=lambda: dict(zip(names, move_state(state, HOST).rows, strict=False)),
         )
         run.finish(summary)
     return run
 
 
-def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, *, round: int) -> None:
-    """Write the model of every peer."""
+def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: Listed, *, round: int) -> None:
+    """Write the models of the listed peers."""
     height = max(1, WRITTEN // max(1, state.rows[:1].nbytes))
-    for numbers, tensors in shard.blocks({"rows": state.rows}):
+    blocks = shard.blocks({"rows": state.rows})
+    if listed.numbers is not None:
+        blocks = iter([(listed.numbers.numpy(), {"rows": listed.of_all(state.rows)})])
+    for numbers, tensors in blocks:
         for low in range(0, len(numbers), height):
             names = [shard.everyone[number] for number in numbers[low : low + height].tolist()]
             rows = dict(zip(names, tensors["rows"][low : low + height], strict=True))
@@ -325,17 +333,16 @@ async def _play(
     keeper: CheckpointKeeper,
     left: SimulationCheckpoint | None,
     began: datetime,
-) -> tuple[State, Inline, Meter | None, list[dict[str, float]], BestModels | None]:
+) -> tuple[State, Inline, Meter | None, RoundScores, BestModels | None]:
     """Play all rounds that the budget allows, after those of a checkpoint, and record them.
 
     Returns
     -------
     tuple
-        The last state, the learner, the meter of the process that leads, the scores of its peers after the last round,
-        and their best models, if they judge them.
+        The last state, the learner, the meter of the process that leads, the scores of peers after the last round, and
+        their best models, if they judge them.
     """
     names, claimed, secret = shard.everyone, resolved.protection.claimed, resolved.protection.secret
-    final: list[dict[str, float]] | None = None
     meter = None
     if shard.leads:
         meter = Meter(
@@ -363,19 +370,27 @@ async def _play(
     average = MeanModel(resolved, shard, evaluator.scope)
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
+    scored = RoundScores(evaluator, shard, members_only=lists_members(resolved, workers=shard.workers))
+
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
-        nonlocal final
         sent.add_(net.shard.spread(net.bytes_out))
         last = round == rounds.stop - 1 and learner.turns is None
-        whole = evaluator.scope.full or last
-        evaluated = evaluator.full(state.rows) if whole else evaluator.after(round, state.rows)
-        final = evaluated if whole else None
-        own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
+        evaluated = scored.after(round, state.rows, net.shard, last=last)
+        own = [round] * len(scored.listed.peers) if learner.turns is None else learner.turns(round).tolist()
         judge.record(state.rows, evaluated, rounds=own)
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed and secret else None
         scores = average.scores(round, state.rows, whole=last)
         mine = records_of(
-            own, state, net, learner, shard=shard, evaluated=evaluated, sent=sent, mean_model=scores, spent=spent
+            own,
+            state,
+            net,
+            learner,
+            shard=shard,
+            listed=scored.listed,
+            evaluated=evaluated,
+            sent=sent,
+            mean_model=scores,
+            spent=spent,
         )
         records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
@@ -411,7 +426,6 @@ async def _play(
         judge=None if judge.patience is None else judge.judge,
     )
     keeper.end()
-    if final is None:  # it stopped early, or slow peers end their rounds later
-        final = evaluator.full(state.rows)
-        run.rescore(dict(zip(names, shard.collect(final, Scores), strict=False)))
-    return state, work, meter, final, judge.best
+    if scored.late:
+        run.rescore(dict(zip(names, shard.collect(scored.end(state.rows), Scores), strict=False)))
+    return state, work, meter, scored, judge.best

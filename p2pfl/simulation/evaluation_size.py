@@ -18,6 +18,8 @@ from p2pfl.experiment.schema import EvaluationSettings
 from p2pfl.learning import Learner, learner_traits
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.results.content import Evaluated
+from p2pfl.simulation.cohort import Cohort
+from p2pfl.simulation.round_records import Listed
 from p2pfl.simulation.sharding import Shard
 
 SHARE = 0.2
@@ -149,6 +151,22 @@ class Evaluator:
         """Return the scores of all peers on all samples."""
         return self._assess(rows, self.names, validation=self._judged_scores(rows))
 
+    def members(self, round: int, rows: Rows, listed: Listed, *, whole: bool) -> list[dict[str, float]]:
+        """Return the scores of some peers after a round; empty in rounds without evaluation.
+
+        Parameters
+        ----------
+        round, rows
+            Arguments of :meth:`after`.
+        listed
+            The peers, such as the members of a cohort.
+        whole
+            Whether to evaluate in any round.
+        """
+        if not (whole or self.scope.full or (round + 1) % self.scope.every == 0):
+            return [{} for _ in listed.peers]
+        return self._assess(listed.of_all(rows), listed.peers, validation=None)
+
     def _judged_scores(self, rows: Rows, where: torch.Tensor | None = None) -> dict[str, torch.Tensor] | None:
         """Return the scores that were computed to judge these rows, of some of the peers, if they were."""
         if self._judged is None or self._judged[0] is not rows:
@@ -193,6 +211,58 @@ class Evaluator:
         if learner_traits(learner).private:  # some of whose peers have no scores
             each = [{name: value for name, value in own.items() if not math.isnan(value)} for own in each]
         return each
+
+
+class RoundScores:
+    """Scores after each round, and the peers that have them.
+
+    Parameters
+    ----------
+    evaluator
+        What evaluates.
+    shard
+        Peers that this process simulates.
+    members_only
+        Whether only members of cohorts have scores, see :func:`p2pfl.simulation.cohort.lists_members`.
+
+    Attributes
+    ----------
+    listed
+        Peers with records of the round, and in the end with results.
+    final
+        Their scores after the last round, once these are known.
+    """
+
+    def __init__(self, evaluator: Evaluator, shard: Shard, *, members_only: bool) -> None:
+        self.evaluator, self.shard = evaluator, shard
+        self.listed = Listed(shard.peers)
+        self.final: list[dict[str, float]] | None = None
+        self._took_part = set[int]() if members_only else None
+
+    def after(self, round: int, rows: Rows, computed: Shard, *, last: bool) -> list[dict[str, float]]:
+        """Return the scores after a round, given the models of all peers and the peers that the round computed."""
+        whole = self.evaluator.scope.full or last
+        if self._took_part is not None and isinstance(computed, Cohort):
+            self._took_part.update(computed.members.tolist())
+            self.listed = Listed.members(self.shard, computed.members)
+            return self.evaluator.members(round, rows, self.listed, whole=last)
+        evaluated = self.evaluator.full(rows) if whole else self.evaluator.after(round, rows)
+        self.final = evaluated if whole else None
+        return evaluated
+
+    @property
+    def late(self) -> bool:
+        """True if a run stopped early, or slow peers end their rounds later, so that records lack the last scores."""
+        return self.final is None and self._took_part is None
+
+    def end(self, rows: Rows) -> list[dict[str, float]]:
+        """Return the scores after the last round, of all that took part in one."""
+        if self.final is None and self._took_part is not None:
+            self.listed = Listed.members(self.shard, np.array(sorted(self._took_part), np.int64))
+            self.final = self.evaluator.members(0, rows, self.listed, whole=True)
+        elif self.final is None:
+            self.final = self.evaluator.full(rows)
+        return self.final
 
 
 def by_peer(evaluated: Mapping[str, torch.Tensor]) -> list[dict[str, float]]:

@@ -16,6 +16,7 @@ from p2pfl.core.process import FreeMemory, cores, free_memory, resident_memory
 from p2pfl.experiment import Plan
 from p2pfl.learning import TorchLearner, home
 from p2pfl.results.formats import size
+from p2pfl.simulation.cohort import lists_members, sampled_average
 
 FEWEST_COPIES = 3.2
 """Copies of all models that D-PSGD holds at a time: its state, the trained models, and the mixed ones."""
@@ -49,6 +50,9 @@ RECORD = 1000
 
 PEER = 20_000
 """Bytes of a peer's entries in the summary and of its file, while they are written."""
+
+REGISTERED = 400
+"""Bytes of a peer that is registered and has no records: its name, and its places among peers and samples."""
 
 EDGE = 60
 """Bytes of an edge while models are mixed, beside those of the plan."""
@@ -102,7 +106,7 @@ class MemoryEstimate:
         return self.held + self.further
 
 
-def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True) -> MemoryEstimate:
+def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, workers: int = 1) -> MemoryEstimate:
     """Estimate the memory of the simulation of a plan.
 
     Parameters
@@ -113,15 +117,24 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True) ->
         Number of peers of this process; all by default.
     baselines
         Whether every peer trains alone, too.
+    workers
+        Number of processes that share the peers.
     """
     everyone = len(plan.topology.peers)
     count = everyone if peers is None else peers
-    models = count * plan.learner.layout.size * plan.learner.dtype.itemsize
-    edges = sum(each.matrix.nnz for each in plan.weights) * count // everyone
+    average = None if baselines else sampled_average(plan, workers=workers)
+    if average is None:
+        computed, edges = count, sum(each.matrix.nnz for each in plan.weights) * count // everyone
+    else:
+        computed, edges = min(count, average.count + 1), 0
+    records = count * (RECORD * plan.experiment.rounds + PEER)
+    if lists_members(plan, workers=workers):
+        records = computed * plan.experiment.rounds * (RECORD + PEER) + REGISTERED * count
+    models = computed * plan.learner.layout.size * plan.learner.dtype.itemsize
     return MemoryEstimate(
         models=int(models * copies(plan, baselines=baselines)),
         edges=EDGE * edges,
-        records=count * (RECORD * plan.experiment.rounds + PEER),
+        records=records,
         work=FIXED + BLOCK * cores(),
         held=resident_memory(),
     )
@@ -132,7 +145,8 @@ def copies(plan: Plan, *, baselines: bool) -> float:
     name = plan.experiment.learning.algorithm
     kept = STATES.get(name, 0) + _optimiser_states(plan)
     least = FEWEST_COPIES if name == "dpsgd" else COPIES
-    playing = least + COPIES_PER_STATE * (kept + PER_NEIGHBOUR.get(name, 0) * _neighbours(plan))
+    for_each_neighbour = PER_NEIGHBOUR[name] * _neighbours(plan) if name in PER_NEIGHBOUR else 0
+    playing = least + COPIES_PER_STATE * (kept + for_each_neighbour)
     if plan.asked.mode.hides:
         playing += MASKED_COPIES
     if plan.validates:
@@ -178,7 +192,7 @@ def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, base
     free = free_memory()
     if free is None or home(plan.learner).type != "cpu":
         return
-    needed = estimate(plan, peers=peers, baselines=baselines)
+    needed = estimate(plan, peers=peers, baselines=baselines, workers=workers)
     together = needed.further if free.limit == "process" else workers * needed.further
     if together > free.bytes:
         fitting = max(FEWEST_PEERS, int(len(plan.topology.peers) * free.bytes / together * ROUNDING))

@@ -121,7 +121,7 @@ async def play_rounds(
     own = turns if faults.slow else None
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count, shard=shard)
     first = _begun(resolved, learner, left, shard)
-    cohorts = cohorts_of(resolved, first, faults=faults, shard=shard)
+    cohorts = cohorts_of(resolved, first, shard=shard)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         there = everyone(round)  # [N]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
 import torch
 
 from p2pfl.algorithms import State
+from p2pfl.core.encodings import Ints
 from p2pfl.core.rows import distances, mean, to_device
 from p2pfl.results import Record
 from p2pfl.simulation.inline import Inline
@@ -33,6 +37,35 @@ def on_host(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: value.cpu() for name, value in values.items()}
 
 
+@dataclass(frozen=True)
+class Listed:
+    """Peers of a process that have records of a round.
+
+    Attributes
+    ----------
+    peers
+        Their names.
+    numbers
+        Their numbers among the peers of the process; ``None`` for all.
+    """
+
+    peers: tuple[str, ...]
+    numbers: torch.Tensor | None = None
+
+    @classmethod
+    def members(cls, shard: Shard, numbers: Ints) -> Self:
+        """Return some peers of a process, such as the members of a cohort."""
+        return cls(tuple(shard.peers[number] for number in numbers.tolist()), torch.from_numpy(numbers))
+
+    def of_all(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values of these peers out of those of all peers of the process."""
+        return values if self.numbers is None else values[self.numbers.to(values.device)]
+
+    def of_computed(self, values: torch.Tensor, computed: Shard) -> torch.Tensor:
+        """Return the values of these peers out of those of the peers that a round computes, of which they are first."""
+        return computed.spread(values) if self.numbers is None else values[: len(self.numbers)]
+
+
 def records_of(
     rounds: list[int],
     state: State,
@@ -40,24 +73,26 @@ def records_of(
     learner: Inline,
     *,
     shard: Shard,
+    listed: Listed,
     evaluated: Sequence[dict[str, float]],
     sent: torch.Tensor,
     spent: float | None,
     mean_model: dict[str, float],
 ) -> list[list[Record]]:
-    """Return the records of each peer, as of live ones: one if it ends a round of its own; a round of -1 means none."""
-    report, spread = state.report, net.shard.spread
-    received = spread(net.received).tolist()
+    """Return the records of each listed peer: one if it ends a round of its own; a round of -1 means none."""
+    report, computed = state.report, partial(listed.of_computed, computed=net.shard)
+    received, sent = computed(net.received).tolist(), listed.of_all(sent)
     public = state.public.rows  # [R, P]
     common = shard.mean(mean(public))  # [P]
-    tensors = {"apart": distances(public, common.expand_as(public)).squeeze(-1)}  # [R] each
-    tensors |= {"moved": spread(net.distance)} | ({} if learner.update is None else {"update": spread(learner.update)})
-    tensors |= {} if report is None else {"loss": report.loss}
+    tensors = {"apart": listed.of_all(distances(public, common.expand_as(public))).squeeze(-1)}  # [R] each
+    tensors |= {"moved": computed(net.distance)}
+    tensors |= {} if learner.update is None else {"update": computed(learner.update)}
+    tensors |= {} if report is None else {"loss": computed(report.loss), "steps": computed(report.steps)}
     columns = {name: values.tolist() for name, values in on_host(tensors).items()}
-    losses = [None] * len(shard.peers)
+    losses = [None] * len(listed.peers)
     if report is not None:
-        losses = [loss if steps else None for loss, steps in zip(columns["loss"], report.steps.tolist(), strict=True)]
-    updates = columns.get("update", [None] * len(shard.peers))
+        losses = [loss if steps else None for loss, steps in zip(columns["loss"], columns["steps"], strict=True)]
+    updates = columns.get("update", [None] * len(listed.peers))
     diversity, mixed = learner.diversity, state.mixed
     return [
         [
@@ -82,5 +117,5 @@ def records_of(
         ]
         if rounds[index] >= 0
         else []
-        for index, name in enumerate(shard.peers)
+        for index, name in enumerate(listed.peers)
     ]

@@ -184,6 +184,30 @@ def test_an_owner_accepts_in_writing(wards):
         run(wards, model="pca")
 
 
+def test_a_departure_that_was_accepted_once_is_accepted_for_later_refits_of_the_model(wards):
+    absent = 'learning.without=["peer3"]'
+    run(wards)
+    with pytest.raises(InputError, match="peer3 takes part in only one of this run and run 1"):
+        run(wards, absent)
+    run(wards, absent, unaccounted=True)
+    run(wards, absent, "model.options.least=6")  # another run of the same people
+    write(wards, "peer0", [*rows("peer0"), *rows("peer1")])
+    run(wards, absent)  # a refit with enough new people
+    assert [bool(each.accepted) for each in runs(wards)] == [False, True, False, False]
+    with pytest.raises(InputError, match="peer3 takes part in only one of this run and run 1"):
+        run(wards, absent, model="pca")  # which shows something else of peer3
+
+
+def test_people_whose_departure_was_accepted_are_no_others(wards):
+    run(wards)
+    write(wards, "peer0", rows("peer0")[1:])
+    run(wards, unaccounted=True)
+    run(wards, "model.options.least=6")
+    write(wards, "peer0", [rows("peer0")[0], *rows("peer0")[2:]])
+    with pytest.raises(InputError, match="differ in"):
+        run(wards)
+
+
 def test_a_column_more_or_in_another_place_hides_nobody(wards):
     run(wards)
     lines = [f"x{number},{line}" for number, line in enumerate(rows("peer0")[1:])]

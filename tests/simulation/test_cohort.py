@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.algorithms import Averaging, FedAvg
+from p2pfl.algorithms import Averaging, FedAvg, averaging
 from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated
 from p2pfl.experiment import read
 from p2pfl.learning import TorchLearner
@@ -44,7 +44,7 @@ def cohorts_seen(monkeypatch):
     return seen
 
 
-def everyone(*_, shard, **__):
+def everyone(*_, shard):
     return Everyone(shard)
 
 
@@ -165,3 +165,32 @@ def test_functions_of_repeated_rows_are_those_of_the_same_rows_apart():
     added = blockwise(torch.add, rows, other)
     assert repeated(added)
     assert torch.equal(added, rows + other)
+
+
+def test_of_very_many_peers_those_that_took_part_have_records_results_and_models(tmp_path, monkeypatch):
+    experiment = read(TABLE)
+    every = simulate(experiment, baselines=False)
+    monkeypatch.setattr(cohort, "MAX_LISTED", 8)
+    few = simulate(experiment, baselines=False, folder=tmp_path / "run")
+    drawn = [{record.peer for record in few.metrics if record.round == round} for round in range(4)]
+    assert [len(peers) for peers in drawn] == [3] * 4
+    trained = {(record.peer, record.round) for record in every.metrics if record.training_loss is not None}
+    assert {(record.peer, record.round) for record in few.metrics} == trained
+    took_part = set().union(*drawn)
+    assert len(took_part) < 9
+    assert few.models.keys() == few.summary["per_peer"].keys() == took_part
+    assert {path.stem for path in (tmp_path / "run" / "peers").glob("*.safetensors")} == took_part
+    for peer in took_part:
+        assert few.summary["per_peer"][peer] == every.summary["per_peer"][peer]
+    assert (few.summary["peers"], few.summary["bytes_sent"]) == (9, every.summary["bytes_sent"])
+    assert torch.equal(models(few)[0], models(every)[0])
+
+
+@pytest.mark.parametrize("most", [100, 40])
+def test_as_many_peers_as_the_fraction_asks_for_are_drawn_however_many_there_are(most, monkeypatch):
+    monkeypatch.setattr(averaging, "MAX_PERMUTED", most)
+    names = complete(50).peers
+    average = Averaging(names, seed=2, fraction=0.2)
+    counts = torch.stack([average.participants(names, round=round) for round in range(200)]).sum(0)
+    assert [int(average.participants(names, round=round).sum()) for round in range(5)] == [10] * 5
+    assert 15 < counts.min() < counts.max() < 75  # of 40 in the mean

@@ -304,16 +304,13 @@ def _forget(state: State | None) -> State | None:
 
 def _disturbed(own: PeerEvidence, plan: Plan) -> Iterator[int]:
     """Yield the rounds in which a peer missed a row, or began again."""
-    others, round = len(plan.topology.peers) - 1, -1
+    others, sent, round = len(plan.topology.peers) - 1, own.sent, -1
     for fact in (each.fact for each in own.entries):
         if isinstance(fact, RowSent | RoundPlayed):
             round = fact.round
         if isinstance(fact, PeerBegan) and round >= 0:
             yield from (round, round + 1)
         if isinstance(fact, RoundPlayed):
-            steps = {each for each in own.sent if each[0] == round}
-            rows = sum(
-                len({*received} & {f"{round}.{step}" for _, step in steps}) for received in fact.received.values()
-            )
-            if rows < others * len(steps):
+            steps = {f"{round}.{step}" for began, step in sent if began == round}
+            if sum(len(steps & {*received}) for received in fact.received.values()) < others * len(steps):
                 yield round

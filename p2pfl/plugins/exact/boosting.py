@@ -19,12 +19,13 @@ from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors
 from p2pfl.learning.losses import PerSample
 from p2pfl.plugins.exact.bins import MAX_BINS, Bins, even_bins, sketched
+from p2pfl.plugins.exact.sketch import quantiles
 from p2pfl.plugins.exact.tensor_model import Shapes, check_validated, scalars, stopped
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.plugins.exact.trees.checked_trees import CheckedTreeModel
 from p2pfl.plugins.exact.trees.draws import Sampling
 from p2pfl.plugins.exact.trees.growing import BinnedSamples, BoostedSamples, Growth, GrowthTask
-from p2pfl.plugins.exact.trees.losses import LogLink, Loss, OwnLoss, Quantile, fraction, objective, quantiles
+from p2pfl.plugins.exact.trees.losses import LogLink, Loss, OwnLoss, Quantile, fraction, objective
 from p2pfl.plugins.exact.trees.node_splits import Limits, Search
 from p2pfl.plugins.exact.trees.tree_model import Forest, bin_tensors, leaves, with_trees
 
@@ -427,11 +428,15 @@ class BoostingRound:
 
     def root(self, total: Ints) -> None:
         """Continue with the total of the roots."""
-        training, held, count = total[-EXTRAS:].tolist()
+        self.note_losses(total[-EXTRAS:])
+        self.level(total[:-EXTRAS])
+
+    def note_losses(self, total: Ints) -> None:
+        """Note the mean losses before the round, from the total of :meth:`losses`."""
+        training, held, count = total.tolist()
         self.validated = int(count)
         self.training_loss = training / self._grain / self.samples * self.units.loss
         self.validation_loss = held / self._grain / max(1, count) * self.units.loss
-        self.level(total[:-EXTRAS])
 
     def level(self, total: Ints) -> None:
         """Continue with the total of a level."""

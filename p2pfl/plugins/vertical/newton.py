@@ -27,8 +27,9 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, LearningError, ModelError, PrivacyError
 from p2pfl.learning.additive import Questions
-from p2pfl.plugins.exact.regression.families import Logit, Response, response
+from p2pfl.plugins.exact.regression.families import Response, response
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
+from p2pfl.plugins.exact.regression.links import Logit
 from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedTable, PrivateFloats, ask_design, ask_gram
 from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse

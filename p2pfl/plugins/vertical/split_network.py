@@ -21,7 +21,7 @@ from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.imports import import_callable
 from p2pfl.data.parties import IN_TABLE, Party
 from p2pfl.learning.losses import cross_entropy, mean, squared_error
-from p2pfl.learning.metrics import accuracy, auc, determination, log_loss
+from p2pfl.learning.metrics import determination
 from p2pfl.learning.models import build
 from p2pfl.plugins.vertical.aligned_table import check_complete
 from p2pfl.plugins.vertical.block import describe_part, describe_run
@@ -30,6 +30,7 @@ from p2pfl.plugins.vertical.party_network import NETWORK, PartyNetwork
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles
 from p2pfl.plugins.vertical.split_statement import SplitRun
 from p2pfl.plugins.vertical.split_training import Loss
+from p2pfl.plugins.vertical.whole import score_classes
 
 SCORES: Mapping[str, tuple[str, ...]] = {
     "classification": ("loss", "auc", "accuracy"),
@@ -200,19 +201,13 @@ class SplitNetwork:
         return corrected
 
     def score(self, outputs: Floats, targets: npt.NDArray[Any]) -> dict[str, float]:
-        """Return the scores of outputs ``[n, K]`` by name, numbers in the unit of the target; NaN without rows.
-
-        The AUC of several classes is the mean over classes, each against the rest.
-        """
+        """Return the scores of outputs ``[n, K]`` by name, numbers in the unit of the target; NaN without rows."""
         if not len(targets):
             return dict.fromkeys(self.scores, math.nan)
         if self.task == "regression":
             error = float(((outputs[:, 0] - targets) ** 2).mean())
             return {"loss": error, "r2": determination(error, float(targets.var()))}
-        chances = torch.from_numpy(outputs).softmax(dim=1).numpy()
-        classes = [1] if outputs.shape[1] == 2 else range(outputs.shape[1])
-        area = float(np.mean([auc(chances[:, each], targets == each) for each in classes]))
-        return {"loss": log_loss(chances, targets), "auc": area, "accuracy": accuracy(chances, targets)}
+        return score_classes(outputs, targets)
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
         """Return the tensors that the file of a party holds."""

@@ -47,6 +47,8 @@ class TreeBlock(LearnsTogether, AlignedBoosting):
         Names of all parties, at the label holder.
     may_lack
         True if the party could lack rows, whose values were then missing.
+    trees
+        Trees of a round, one for each of more than two classes.
 
     Examples
     --------
@@ -61,6 +63,7 @@ class TreeBlock(LearnsTogether, AlignedBoosting):
     label: bool = False
     parties: tuple[str, ...] = ()
     may_lack: bool = False
+    trees: int = 1
 
     @property
     def predicts_alone(self) -> bool:
@@ -75,7 +78,7 @@ class TreeBlock(LearnsTogether, AlignedBoosting):
     @property
     def capacity(self) -> int:
         """Largest number of splits of all parties."""
-        return self.rounds * self.columns * (self.leaves - 1)
+        return self.rounds * self.trees * (self.leaves - 1)
 
     @property
     def shapes(self) -> Shapes:

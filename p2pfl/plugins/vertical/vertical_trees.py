@@ -31,7 +31,7 @@ from p2pfl.plugins.vertical.tree_columns import SPLIT_FIELDS, Bools, TreeColumns
 from p2pfl.plugins.vertical.tree_statement import BoostingRun
 from p2pfl.plugins.vertical.vertical_boosting import fit_trees
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
-from p2pfl.plugins.vertical.whole import score, score_names
+from p2pfl.plugins.vertical.whole import score, score_classes, score_names
 from p2pfl.privacy.keys import Source
 
 FAMILIES = {"log_loss": "binomial", "squared_error": "gaussian", "poisson": "poisson", "gamma": "gamma"}
@@ -51,8 +51,12 @@ class VerticalBoosting:
     Parameters
     ----------
     loss
-        ``log_loss`` for two classes, ``squared_error``, ``poisson`` or ``gamma``; parties without labels cannot see
-        which one fits.
+        ``log_loss`` for classes, ``squared_error``, ``poisson`` or ``gamma``; parties without labels cannot see which
+        one fits.
+    classes
+        Number of classes of ``log_loss``. A round grows one tree, or one for each of more than two classes.
+    validation
+        With ``early_stopping``, share of the training rows that decide when to stop.
     rounds, seed, parties
         Number of trees, seed of the draws of rows and features, and names of all parties in order.
     """
@@ -66,13 +70,15 @@ class VerticalBoosting:
         "which cuts of its columns split a node, when first used, and which of its bins have few rows of a node"
     )
     published: ClassVar[str] = (
-        "the number of bins of each party, of nodes of each level, and of new splits of each party, and which are kept"
+        "the number of trees, of bins of each party, of nodes of each level, and of new splits of each party, and "
+        "which are kept"
     )
 
     loss: Literal["log_loss", "squared_error", "poisson", "gamma"]
     rounds: int
     seed: int = 0
     parties: tuple[str, ...] = ()
+    classes: int = 2
     learning_rate: float = 0.1
     max_leaf_nodes: int | None = 31
     max_depth: int | None = None
@@ -86,25 +92,45 @@ class VerticalBoosting:
     bounds: dict[str, list[float | str]] | None = None
     categorical_features: list[str] | str | None = None
     monotonic_cst: dict[str, int] | None = None
+    early_stopping: bool = False
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
+    validation: float = 0.2
     least: int = DEFAULT_LEAST
 
     def __post_init__(self) -> None:
+        if self.classes < 2 or (self.loss != "log_loss" and self.classes != 2):
+            raise ModelError(
+                f'model.options.classes is {self.classes}; set it to at least 2 with loss = "log_loss", or leave it out'
+            )
+        if not 0 < self.validation < 1:
+            raise ModelError(
+                f"model.options.validation is {self.validation}, but a share of the rows decides when to stop; set it "
+                "between 0 and 1"
+            )
         self._model()  # checks the options that name no columns
 
     @property
-    def classes(self) -> int | None:
+    def outcomes(self) -> int | None:
         """Number of classes; ``None`` for numbers."""
-        return 2 if self.loss == "log_loss" else None
+        return self.classes if self.loss == "log_loss" else None
+
+    @property
+    def _family(self) -> str:
+        return FAMILIES[self.loss]
 
     @property
     def scores(self) -> tuple[str, ...]:
         """Names of the scores."""
-        return score_names(FAMILIES[self.loss])
+        return score_names(self._family)
 
     def _model(self, **changes: Any) -> TreeBlock:
         """Return a model with the options that name no columns, and others."""
-        options = {name: value for name, value in asdict(self).items() if name not in {*OWN_OPTIONS, "edges"}}
-        return TreeBlock(**{"features": 1, "classes": self.classes, "label": True} | options | changes)
+        options = {
+            name: value for name, value in asdict(self).items() if name not in {*OWN_OPTIONS, "edges", "validation"}
+        }
+        options |= {"classes": self.outcomes, "trees": self.classes if self.classes > 2 else 1}
+        return TreeBlock(**{"features": 1, "label": True} | options | changes)
 
     def block(self, party: Party, *, label: bool) -> TreeBlock:
         """Return the part of a party, as its file has it.
@@ -142,10 +168,12 @@ class VerticalBoosting:
         if not label:
             return
         classes = party.description.classes
-        if self.loss == "log_loss" and (classes is None or len(classes) != 2):
-            kind = "numbers" if classes is None else f"{len(classes)} classes"
+        if self.loss == "log_loss" and classes is None:
+            raise DataError(f'{peer} has numbers, but loss = "log_loss" takes classes; choose another loss')
+        if self.loss == "log_loss" and len(classes or ()) != self.classes:
             raise DataError(
-                f'{peer} has {kind}, but loss = "log_loss" takes two classes; merge some, or choose another loss'
+                f"{peer} has {len(classes or ())} classes, but model.options.classes is {self.classes}, on which all "
+                "parties agree; correct it, or merge classes"
             )
         if self.loss != "log_loss" and classes is not None:
             raise DataError(f'{peer} has classes, which loss = "{self.loss}" does not take; set it to "log_loss"')
@@ -155,18 +183,29 @@ class VerticalBoosting:
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
         yield from self._check_names(table, roles)
+        table = self._validated(table)
+        if self.early_stopping and not len(table.validated):
+            raise ModelError(
+                f"model.options.validation = {self.validation} of {len(table.trained)} rows is none to decide when to "
+                "stop; raise it, or leave early_stopping out"
+            )
         shared = TreeTable(
             roles,
             table.rows,
             table.trained,
             cache(lambda peer: self._columns(table, peer)),
-            table.targets,
+            lambda: table.targets(np.concatenate([table.trained, table.validated])),
             self._joined,
             table.parties.least,
+            table.validated,
         )
         trees = yield from fit_trees(shared, self._model(), source)
         known = {"samples": float(len(table.trained)), "held_out": float(len(table.held_out)), **trees.figures}
         return VerticalFit(trees, {name: known[name] for name in self.figures})
+
+    def _validated(self, table: AlignedTable) -> AlignedTable:
+        """Return the table, some of whose training rows decide when to stop."""
+        return replace(table, validation=self.validation) if self.early_stopping else table
 
     def _columns(self, table: AlignedTable, peer: str) -> TreeColumns:
         """Return the columns of a party, whose owner has merged rare levels of the training rows.
@@ -217,7 +256,7 @@ class VerticalBoosting:
 
     def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
         """Return the private tensors of a party, but for scores."""
-        label, part = peer == table.parties.label, fit.fitted.own(peer)
+        label, part, table = peer == table.parties.label, fit.fitted.own(peer), self._validated(table)
         shapes = self.block(table.parties.party(peer), label=label).shapes
         tensors = {name: np.array([fit.figures[name]]) for name in COUNTS}
         if label:
@@ -225,7 +264,10 @@ class VerticalBoosting:
             names = {name: name.removeprefix(JOINT) for name in shapes if name.startswith(JOINT)}
             return (
                 tensors
-                | {name: part[each] for name, each in names.items()}
+                | {
+                    name: _filled(part[each], shapes[name], rest=-1.0 if each == "feature" else 0.0)
+                    for name, each in names.items()
+                }
                 | {name: _filled(part[name], shapes[name]) for name in ("owner", "owned")}
             )
         tensors["place"] = _filled(part["place"], shapes["place"], rest=UNUSED)
@@ -235,13 +277,14 @@ class VerticalBoosting:
         """Return the trees of the label holder's columns alone."""
         label = table.parties.label
         block, columns = self.block(table.parties.party(label), label=True), self._columns(table, label)
-        return fit_whole_trees(block.whole, columns.features[table.trained], table.targets(), bins=columns.bins)
+        return fit_whole_trees(block.whole, columns.features, table, bins=columns.bins)
 
     def score(
         self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
     ) -> Questions[Callable[[], Mapping[str, Floats]]]:
         """Return the function by which the label holder scores the trees of all columns, and of its own alone."""
         yield from ()
+        table = self._validated(table)
 
         def scores() -> Mapping[str, Floats]:
             block = self.block(table.parties.party(roles.label), label=True).whole
@@ -256,7 +299,8 @@ class VerticalBoosting:
         return scores
 
     def _scored(self, margins: Floats, targets: npt.NDArray[Any]) -> Floats:
-        scores = score(margins[:, 0], targets, family=FAMILIES[self.loss])
+        several = margins.shape[1] > 1
+        scores = score_classes(margins, targets) if several else score(margins[:, 0], targets, family=self._family)
         return np.array([scores[name] for name in self.scores])
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
@@ -266,8 +310,7 @@ class VerticalBoosting:
     def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
         """Return the description in the file of a party, or, without one, what all may know."""
         if party is None:
-            family = FAMILIES[self.loss]
-            return describe_run(self.name, {"family": family, "loss": self.loss, "rounds": self.rounds})
+            return describe_run(self.name, {"family": self._family, "loss": self.loss, "rounds": self.rounds})
         block, meaning = self.block(party, label=label), party.description
         if party.may_lack:
             meaning = replace(meaning, columns=block.fields)
@@ -287,14 +330,14 @@ class VerticalBoosting:
         self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
     ) -> tuple[dict[str, float], float | None]:
         """Return the scores of all columns in one place, and how far a number of a tree differs from that model."""
-        names, label = table.parties.names, table.parties.label
+        names, label, table = table.parties.names, table.parties.label, self._validated(table)
         columns = {peer: self._columns(table, peer) for peer in names}
         bins = [columns[peer].bins for peer in names]
         shown = np.concatenate([columns[peer].described for peer in names])
         model = self._joined(shown[:, 2] > 0, shown[:, 3])
         features = np.concatenate([columns[peer].features for peer in names], axis=1)
         even = join_bins(bins) if self.edges == "even" else None
-        tensors = fit_whole_trees(model, features[table.trained], table.targets(), bins=even)
+        tensors = fit_whole_trees(model, features, table, bins=even)
         targets = table.targets(test=True)
         margins = model.margins(tensors, Part(features[table.held_out], targets))
         scores = dict(zip(self.scores, self._scored(margins, targets).tolist(), strict=True))
@@ -307,7 +350,7 @@ class VerticalBoosting:
 
 
 def fit_whole_trees(
-    model: AlignedBoosting, features: FloatArray, targets: npt.NDArray[Any], *, bins: Bins | None = None
+    model: AlignedBoosting, features: FloatArray, table: AlignedTable, *, bins: Bins | None = None
 ) -> Tensors:
     """Return the trees of columns in one place, by the model ``boosting``.
 
@@ -315,12 +358,13 @@ def fit_whole_trees(
     ----------
     model
         The model.
-    features, targets
-        Columns ``[n, F]`` as trees see them, and targets.
+    features, table
+        Columns of all common rows as trees see them, ``[N, F]``, and the aligned table.
     bins
         Bins of these columns; those of the model if ``None``.
     """
-    own = _own(features, targets)
+    train, validation = (Part(features[rows], table.targets(rows)) for rows in (table.trained, table.validated))
+    own = Own(train, validation)
     tensors = model.start()
     if bins is not None:
         begun = model.objective.begin(lambda _: own)

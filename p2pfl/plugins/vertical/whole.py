@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from p2pfl.core.encodings import Floats
 from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Own, Part
-from p2pfl.learning.metrics import auc, determination
+from p2pfl.learning.metrics import accuracy, auc, determination, log_loss
 from p2pfl.plugins.exact.regression.families import response
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.regression.lasso import Lasso
@@ -105,6 +106,24 @@ def fit_whole_path(features: Floats, targets: npt.NDArray[Any], options: PathOpt
 def score_names(family: str) -> tuple[str, ...]:
     """Return the names of the scores of a family."""
     return SCORES.get(family, NUMBER_SCORES)
+
+
+def score_classes(outputs: Floats, targets: npt.NDArray[Any]) -> dict[str, float]:
+    """Return the scores of logits ``[n, C]``; NaN without rows.
+
+    The AUC of more than two classes is the mean over classes, each against the rest.
+
+    Examples
+    --------
+    >>> score_classes(np.eye(3), np.arange(3))["auc"]
+    1.0
+    """
+    if not len(targets):
+        return dict.fromkeys(SCORES["binomial"], math.nan)
+    chances = torch.from_numpy(outputs).softmax(dim=1).numpy()
+    classes = [1] if outputs.shape[1] == 2 else range(outputs.shape[1])
+    area = float(np.mean([auc(chances[:, each], targets == each) for each in classes]))
+    return {"loss": log_loss(chances, targets), "auc": area, "accuracy": accuracy(chances, targets)}
 
 
 def score(predictor: Floats, targets: npt.NDArray[Any], *, family: str) -> dict[str, float]:

@@ -41,6 +41,9 @@ LEAST = 5
 WHOLE = "all"
 """Name of all parts of the data together, which statistics count."""
 
+ALONE = "takes part in only one of this run and"
+"""Words of a reason against a run that lacks a peer of another one."""
+
 ACCEPTANCE = "or add --unaccounted to accept it, which the account records"
 """Sentence about overruling the refusal of a run, for its owner."""
 
@@ -349,11 +352,16 @@ class RunLedger:
             for name, part in self.people.parts.items()
         ]
         known = list[tuple[RunEntry, int, KnownPart]]()
+        accepted = set[str]()  # of a run of the same model: of the same people, or the part of a peer that has left
         for (run, number), parts in zip(earlier, rows.known([run for run, _ in earlier]), strict=True):
             known += [(run, number, part) for part in parts]
-            if run.experiment == self.digest and _alike([self._sum(run, each.name, each.same) for each in parts], new):
+            alike = _alike([self._sum(run, each.name, each.same) for each in parts], new)
+            if alike and run.experiment == self.digest:
                 return
-        yield from self._shown(known, new, linked=False) or self._shown(known, new, linked=True)
+            if run.model == self.plan.experiment.model.name and {*self.columns} <= {*run.columns}:
+                accepted.update(_cause(each) for each in run.accepted if alike or _concerns_peer(each))
+        shown = self._shown(known, new, linked=False) or self._shown(known, new, linked=True)
+        yield from (each for each in shown if _cause(each) not in accepted)
 
     def _shown(
         self, known: Sequence[tuple[RunEntry, int, KnownPart]], new: Sequence[KnownSum], *, linked: bool
@@ -398,7 +406,7 @@ class RunLedger:
             shown = f"what {exposure.peer} alone adds" if exposure.peer else people
             return f"the totals of this run and of {that} together show{to} {shown}; {remedy}"
         if exposure.peer:
-            cause = f"{exposure.peer} takes part in only one of this run and {that}"
+            cause = f"{exposure.peer} {ALONE} {that}"
             return f"{cause}, so their difference shows what it alone adds; {remedy}"
         them = "that person" if exposure.people == 1 else "them"
         return f"this run and {that} differ in {people}, so their difference shows{to} {them}; {remedy}"
@@ -407,6 +415,16 @@ class RunLedger:
 def _named(run: RunEntry, number: int) -> str:
     """Return how a sentence names an earlier run."""
     return f"run {number} ({run.model}, {run.date[:10]})"
+
+
+def _cause(reason: str) -> str:
+    """Return a reason against a run without its remedy."""
+    return reason.partition(";")[0]
+
+
+def _concerns_peer(reason: str) -> bool:
+    """Return whether a reason against a run is that it lacks a peer of another one, or has one more."""
+    return f" {ALONE} run " in reason
 
 
 def _alike(known: Sequence[KnownSum], new: Sequence[KnownSum]) -> bool:

@@ -31,7 +31,8 @@ class SamplingMeter:
     Attributes
     ----------
     own
-        By peer, the number of rounds of this run for each kind of steps, including earlier incarnations.
+        By peer, the number of rounds of this run for each kind of steps, including earlier incarnations; of no peer
+        without DP-SGD.
     """
 
     def __init__(
@@ -46,7 +47,8 @@ class SamplingMeter:
         self._learner = learner if isinstance(learner, ExamplePrivateLearner) and learner.noise else None
         self._budget = None if self._learner is None else PeerAccounts.at(plan.experiment, plan.protection, peers)
         self._run = run
-        self.own = {peer: Counter((earlier or {}).get(peer, {})) for peer in peers}
+        counted = () if self._learner is None else peers
+        self.own = {peer: Counter((earlier or {}).get(peer, {})) for peer in counted}
         self._all = self.own if self._budget is None else {peer: self._budget.sampled(peer) for peer in peers}
 
     @property

@@ -20,7 +20,7 @@ def _little(monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_audit_writes_a_page_and_its_numbers_and_says_them(p2pfl, place):
+def test_an_audit_attacks_a_live_swarm_and_writes_a_page_and_its_numbers_and_says_them(p2pfl, place):
     said = p2pfl("audit", "small.toml", *PRIVATE, "--trials", 2000, "--out", "found")
     assert said.status == 0
     assert said.out == ""
@@ -30,6 +30,8 @@ def test_an_audit_writes_a_page_and_its_numbers_and_says_them(p2pfl, place):
     numbers = json.loads((place / "found" / "audit.json").read_text())
     assert numbers["promised"]
     assert numbers["broken"] == []
+    parts = {claim["part"] for claim in numbers["claims"]}
+    assert parts == {"the release", "stacked peers", "live peers", "the accounting"}
     assert {game["observer"] for game in numbers["games"]} >= {"broker", "broker and everyone else"}
     assert "Audit of small" in (place / "found" / "audit.html").read_text()
 

@@ -153,12 +153,6 @@ def test_training_that_hides_samples_is_not_certified_unseen(table):
     assert "Nothing is claimed" not in verdict(found)
 
 
-def test_the_whole_audit_attacks_a_live_swarm():
-    found = attacked(PRIVATE, effort=replace(LITTLE, live=4))
-    assert found.broken == []
-    assert {claim.part for claim in found.claims} == {"the release", "stacked peers", "live peers", "the accounting"}
-
-
 def test_an_experiment_whose_peers_are_given_sums_is_attacked_as_well():
     table = {"topology": {"kind": "complete", "peers": 5}, "data": {"name": "wine"}, "model": {"name": "linear"}}
     resolved = plan(read({**table, "learning": {"device": "cpu"}, "privacy": {"mode": "secagg"}}))

@@ -27,11 +27,11 @@ MASKED = ["topology.kind=complete", "topology.peers=4", "rounds=4", "privacy.mod
 LIAR = "peer1"
 
 
-async def played(folder, *changes, kill=None):
+async def played(folder, *changes, kill=None, table=SMALL):
     """Play a run whose peers keep their rows, and return its experiment."""
     (folder / "peers").mkdir(parents=True)
     keep_rows(folder)
-    experiment = read(SMALL, changes=[*MASKED, *changes])
+    experiment = read(table, changes=[*MASKED, *changes])
     async with asyncio.timeout(120):
         lives = RestartablePeers(experiment, MemoryTransport(), folder / "peers")
         lives.start()
@@ -70,6 +70,21 @@ async def test_the_models_of_honest_peers_follow_from_their_rows_to_the_bit(tmp_
     assert result.findings == ()
     assert "16 models of a peer and round, computed again from rows" in result.checked
     assert not any("the models of" in each for each in result.open)
+
+
+async def test_models_of_tables_follow_without_the_tables(tmp_path):
+    for number in range(4):
+        lines = (f"{(7 * row + number) % 97},{'yes' if row % 3 else 'no'}" for row in range(20 + number))
+        (tmp_path / f"peer{number}.csv").write_text("\n".join(["age,ill", *lines]))
+    columns = {"age": "number", "ill": ["no", "yes"]}
+    options = {"path": str(tmp_path / "{peer}.csv"), "target": "ill", "columns": columns}
+    table = SMALL | {"data": {"name": "table", "scale": True, "options": options}, "model": {"name": "linear"}}
+    experiment = await played(tmp_path / "run", table=table)
+    for path in tmp_path.glob("*.csv*"):
+        path.unlink()
+    result = recomputed(experiment, tmp_path / "run")
+    assert result.findings == ()
+    assert "16 models of a peer and round, computed again from rows" in result.checked
 
 
 @pytest.mark.parametrize("algorithm", ["dpsgd", "ditto"])

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from p2pfl import live, simulate
 from p2pfl.cli import main
-from p2pfl.core.errors import DataError, ExperimentError, InputError
+from p2pfl.core.errors import DataError, ExperimentError, InputError, ModelError
 from p2pfl.data.data_description import Description, Field
 from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment import plan, read
@@ -84,9 +84,9 @@ def clinic(folder):
     return experiment, np.concatenate([crps, bob], axis=1).astype(np.float32), np.array(ill, np.int64)
 
 
-def whole(features, targets, **options):
+def whole(features, targets, *, classes=2, **options):
     """Return the horizontal model of the joined table, and its tensors."""
-    model = Boosting(features=features.shape[1], classes=2, **TREES, **options)
+    model = Boosting(features=features.shape[1], classes=classes, **TREES, **options)
     own = Own(Part(features, targets), Part(features[:0], targets[:0]))
     tensors, over = model.start(), False
     while not over:
@@ -141,6 +141,50 @@ def test_predictions_from_files_are_those_of_the_joined_table_to_the_last_bit(tm
     logits = model.predicted(tensors, Part(features[160:199], targets[160:199]))
     wanted = torch.from_numpy(logits).softmax(1).numpy()[:, 1]
     assert [float(row["probability of yes"]) for row in rows[:39]] == wanted.tolist()
+
+
+@pytest.mark.slow
+def test_several_classes_have_a_tree_each_in_a_round_and_predictions_are_those_of_the_joined_table(tmp_path, capsys):
+    experiment, features, targets = clinic(tmp_path)
+    (tmp_path / "bob.columns.toml").write_text(
+        'target = "ill"\ncolumns = { age = "number", days = "number", ill = ["no", "yes", "very"] }'
+    )
+    rows = [line.split(",") for line in (tmp_path / "bob.csv").read_text().splitlines()]
+    worse = [row[-1] == "yes" and float(row[1]) > 0 for row in rows[1:]]
+    rows[1:] = [[*row[:-1], "very" if each else row[-1]] for row, each in zip(rows[1:], worse, strict=True)]
+    (tmp_path / "bob.csv").write_text("\n".join(map(",".join, rows)))
+    targets = np.where(worse, 2, targets[:160])
+    experiment["model"]["options"]["classes"] = 3
+    run = simulate(experiment, folder=tmp_path / "run")
+    assert run.summary["difference"] == 0.0
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "{peer}.csv")]) == 0
+    predicted = [*csv.DictReader(capsys.readouterr().out.splitlines())][:39]
+    model, tensors = whole(features[:160], targets, classes=3, rounds=4, categorical_features=[1])
+    logits = model.predicted(tensors, Part(features[160:199], np.zeros(39, np.int64)))
+    wanted = torch.from_numpy(logits).softmax(1).numpy()
+    assert [[float(row[f"probability of {name}"]) for name in ("no", "yes", "very")] for row in predicted] == (
+        wanted.tolist()
+    )
+
+
+@pytest.mark.slow
+def test_trees_end_as_early_as_those_of_the_joined_table(tmp_path):
+    stopping = {"early_stopping": True, "n_iter_no_change": 2, "learning_rate": 0.9, "validation": 0.3}
+    experiment = boosted(**stopping) | {"rounds": 40}
+    run = simulate(experiment, folder=tmp_path / "run")
+    assert run.summary["difference"] == 0.0
+    assert run.summary["together"] == run.summary["pooled"]
+    grown = int((run.models["bob"]["joint_feature"][:, 0] >= 0).sum())
+    assert 2 <= grown < 40
+    assert 2 <= int(run.models["bob"]["trees"]) < 40  # of the label holder's columns alone
+    ended = simulate(boosted(**stopping) | {"rounds": grown}, folder=tmp_path / "short")
+    assert np.array_equal(run.models["bob"]["joint_value"][:grown], ended.models["bob"]["joint_value"])
+
+
+@pytest.mark.slow
+def test_early_stopping_without_a_validation_row_is_refused():
+    with pytest.raises(ModelError, match="is none to decide when to stop"):
+        simulate(boosted(early_stopping=True, validation=0.001))
 
 
 @pytest.mark.slow
@@ -263,11 +307,14 @@ def test_an_owner_of_columns_learns_no_class_from_the_levels_that_it_merges():
     ("options", "kind", "sentence"),
     [
         ({"loss": "squared_error"}, DataError, 'bob has classes, which loss = "squared_error" does not take'),
+        ({"classes": 3}, DataError, "bob has 2 classes, but model.options.classes is 3"),
+        ({"classes": 1}, ModelError, "model.options.classes is 1; set it to at least 2"),
         ({"loss": "quantile"}, ExperimentError, "model.options.loss"),
-        ({"early_stopping": True}, ExperimentError, "boosting of columns has no option early_stopping"),
+        ({"validation": 1.0}, ModelError, "model.options.validation is 1.0"),
+        ({"scale": True}, ExperimentError, "boosting of columns has no option scale"),
         ({"max_bins": 1}, InputError, "model.options.max_bins is 1"),
     ],
-    ids=["classes", "loss", "option", "range"],
+    ids=["classes", "other classes", "one class", "loss", "validation", "option", "range"],
 )
 def test_what_boosting_refuses_is_one_sentence_before_anything_leaves(options, kind, sentence):
     with pytest.raises(kind, match=sentence):

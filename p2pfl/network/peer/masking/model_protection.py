@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -110,7 +111,7 @@ class ModelProtection:
         """Return the journal with the releases so far; ``None`` as long as there is nothing to write."""
         # First of all: a thread that charges adds the cost of a release before it names the release here.
         alone = self._alone if self.cover is None else frozenset(self.cover.charged)
-        masks, sampled = self.session.ledgers.masks.journal(), self.meter.samples.own[self.name].copy()
+        masks, sampled = self.session.ledgers.masks.journal(), Counter(self.meter.samples.own.get(self.name))
         if self.released < 0 and not masks.notes and not sampled:
             return None
         return journal.after(

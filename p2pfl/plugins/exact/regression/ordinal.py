@@ -17,8 +17,9 @@ from p2pfl.core.errors import ModelError
 from p2pfl.data.data_description import feature_names
 from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact.elementary import added, inverse, log, times
-from p2pfl.plugins.exact.regression.families import LINKS, TINY, Multinomial, Response
+from p2pfl.plugins.exact.regression.families import TINY, Multinomial, Response
 from p2pfl.plugins.exact.regression.glm import GLM
+from p2pfl.plugins.exact.regression.links import LINKS
 from p2pfl.plugins.exact.regression.sandwich import CLASSICAL
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule
 

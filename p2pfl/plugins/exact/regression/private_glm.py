@@ -18,8 +18,9 @@ from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, eigen, inverse, product, times
-from p2pfl.plugins.exact.regression.families import Linear, Link, Logit
+from p2pfl.plugins.exact.regression.families import Linear
 from p2pfl.plugins.exact.regression.fits import converged, with_errors
+from p2pfl.plugins.exact.regression.links import Link, Logit
 from p2pfl.plugins.exact.regression.private_design import Design, Terms, moments, products
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, scalars
 

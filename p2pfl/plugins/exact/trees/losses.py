@@ -18,7 +18,7 @@ from p2pfl.core.imports import describe_error, import_callable
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Own, Owns
 from p2pfl.plugins.exact.elementary import added, log
-from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, impossible, number_at, ordered, possible
+from p2pfl.plugins.exact.sketch import quantiles
 
 NUMBERS = ("squared_error", "absolute_error", "poisson", "gamma", "quantile")
 """Losses of numbers."""
@@ -566,81 +566,3 @@ def _exponents(peer: str, targets: Targets) -> Ints:
         raise DataError(f"a target of {peer} is 2^{TARGET_EXPONENTS // 2 - 1} or larger; give them in larger units")
     exponents = np.clip(np.frexp(targets)[1].astype(np.int64) + TARGET_EXPONENTS // 2, 0, TARGET_EXPONENTS - 1)
     return np.bincount(np.where(targets == 0, 0, exponents), minlength=TARGET_EXPONENTS)
-
-
-def quantiles(
-    values: Callable[[str], tuple[Ints, Floats]], *, groups: int, share: float
-) -> Asked[tuple[Ints, Floats, float]]:
-    """Find a quantile of the values of each group, between two ranks as numpy does, to within the width of a cell.
-
-    Parameters
-    ----------
-    values
-        Group and value of each sample of a peer; values are counted as float32.
-    groups
-        G.
-    share
-        Quantile.
-
-    Yields
-    ------
-    Question
-        Two questions.
-
-    Returns
-    -------
-    tuple
-        Numbers of values ``[G]``, quantiles ``[G]``, 0 without values; and a power of two that no value reaches.
-    """
-
-    def coarse(peer: str) -> Ints:
-        group, value = values(peer)
-        places = group * EXPONENTS + (ordered(value.astype(np.float32)) >> 23)
-        return np.bincount(places, minlength=groups * EXPONENTS)
-
-    total = possible((yield Question(coarse, size=groups * EXPONENTS))).reshape(groups, EXPONENTS)
-    counts = total.sum(axis=1)
-    index = share * np.maximum(counts - 1, 0)
-    ranks = np.floor(index).astype(np.int64)[:, None] + np.array([1, 2])
-    ranks = np.minimum(ranks, counts[:, None])  # [G, 2]
-    reached = np.cumsum(total, axis=1)
-    exponents = np.array([np.searchsorted(*pair) for pair in zip(reached, ranks, strict=True)])  # [G, 2]
-    exponents = np.minimum(exponents, EXPONENTS - 1)
-    keys = np.arange(groups)[:, None] * EXPONENTS + exponents
-    used, slots = np.unique(keys, return_inverse=True)
-
-    def fine(peer: str) -> Ints:
-        group, value = values(peer)
-        bits = ordered(value.astype(np.float32)).astype(np.int64) >> 16
-        key = group * EXPONENTS + (bits >> 7)
-        slot = np.searchsorted(used, key)
-        here = used[np.minimum(slot, len(used) - 1)] == key
-        return np.bincount(slot[here] * FINE + (bits[here] & (FINE - 1)), minlength=len(used) * FINE)
-
-    cells = possible((yield Question(fine, size=len(used) * FINE))).reshape(-1, FINE)
-    if (cells.sum(axis=1) != total.ravel()[used]).any():
-        raise impossible()
-    slots = slots.reshape(keys.shape)
-    before = np.take_along_axis(reached, exponents, 1) - np.take_along_axis(total, exponents, 1)
-    ends = np.zeros(keys.shape)
-    for where in zip(*np.nonzero(ranks > 0), strict=True):
-        cell = int(np.searchsorted(np.cumsum(cells[slots[where]]), ranks[where] - before[where]))
-        ends[where] = _middle(int(exponents[where]) * FINE + cell)
-    rest = index - np.floor(index)
-    values_found: Floats = ends[:, 0] + rest * (ends[:, 1] - ends[:, 0])
-    return counts, values_found, _unit(np.flatnonzero(total.any(axis=0)))
-
-
-def _middle(cell: int) -> float:
-    """Return the middle of a cell; 0 for that of zero."""
-    low, high = number_at(np.array([cell << 16, (cell + 1) << 16])).tolist()
-    return 0.0 if low <= 0 <= high else float(np.float32(0.5 * low + 0.5 * high))
-
-
-def _unit(exponents: Ints) -> float:
-    """Return the least power of two above the magnitudes of all values; 1 if all are zero."""
-    if not len(exponents):
-        return 1.0
-    ends = number_at(np.concatenate([exponents, exponents + 1]) << 23)
-    largest = float(np.abs(ends[np.isfinite(ends)]).max(initial=0.0))
-    return largest if largest > 2.0**-100 else 1.0

@@ -15,7 +15,7 @@ from p2pfl import topology
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.learning import ExactLearner, Part
 from p2pfl.plugins.exact import Boosting
-from p2pfl.plugins.exact.trees.losses import quantiles
+from p2pfl.plugins.exact.sketch import quantiles
 from plugins.exact.tables import masked_as_pooled, shared_out, trained
 
 GRAPHS = {"ring": topology.ring(8), "path": topology.path(5)}

@@ -1,0 +1,173 @@
+"""Time, processor time and memory of p2pfl beside other simulators on FLUTE's MNIST task, in one run.
+
+    python -m benchmarks.simulators [--only p2pfl flwr] [--repeats 3] [--limit 1800] [--environments FOLDER]
+                                    [--install] [--registered 30000 1000000]
+
+``systems/task.py`` has the task. Each framework runs in a virtual environment of its own, which ``--install`` makes, in
+a process that is ended after ``--limit`` seconds; the frameworks take turns. ``learning`` is the time of the framework
+without imports and the making of the data, ``processor`` that of all its processes, with both. A machine that is busy
+lengthens the first more than the second. ``--registered`` measures rounds of 100 out of so many clients in p2pfl:
+seconds of a round and of all before it, and memory beyond the data.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.peers.__main__ import end, environment
+from benchmarks.peers.frameworks import Framework
+from p2pfl import FedAvg, TorchLearner, simulate
+from p2pfl.algorithms import Averaging
+from p2pfl.core.process import peak_memory, resident_memory
+from p2pfl.data import Dataset, Federation
+from p2pfl.topology import complete
+
+SYSTEMS = Path(__file__).with_name("systems")
+ROOT = Path(__file__).parents[2]
+
+SIMULATORS = {
+    "p2pfl": Framework("ours"),
+    "loop over torch models": Framework("loop"),
+    "flwr": Framework("flower", ("flwr[simulation]==1.42.0",)),
+    "pfl": Framework("pfl_research", ("pfl==0.6.0",)),
+}
+"""All simulators, ours first."""
+
+COHORT, ROUNDS, SAMPLES, FEATURES, TESTED = 100, 30, 5, 16, 1000
+"""Of the runs with registered clients: participants and rounds, and samples and features of a client."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run: what it took, or the reason why it has no figures."""
+
+    learning: float = 0.0
+    processor: float = 0.0
+    memory: float = 0.0
+    accuracy: float = 0.0
+    version: str = ""
+    cores: int = 0
+    fault: str = ""
+
+
+def attempt(framework: Framework, python: Path, *, limit: float) -> Result:
+    """Run a framework once."""
+    environ = os.environ | {"PYTHONPATH": "" if framework.requirements else str(ROOT)}
+    with tempfile.TemporaryDirectory() as folder:
+        out, log = Path(folder) / "out.json", Path(folder) / "log"
+        with log.open("w") as file:
+            process = subprocess.Popen(  # noqa: S603 (a script of this folder)
+                [str(python), str(SYSTEMS / f"{framework.script}.py"), str(out)],
+                cwd=folder,
+                env=environ,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+            try:
+                process.wait(limit)
+            except subprocess.TimeoutExpired:
+                return Result(fault=f"not done after {limit:.0f} s")
+            finally:
+                end(process)
+        if out.exists():
+            return Result(**json.loads(out.read_text(encoding="utf-8")))
+        last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:]
+        return Result(fault="".join(last)[:160] or f"exit status {process.returncode}")
+
+
+def compared(names: list[str], *, repeats: int, limit: float, folder: Path) -> dict[str, list[Result]]:
+    """Return the results of some simulators, which take turns."""
+    results: dict[str, list[Result]] = {name: [] for name in names}
+    for _ in range(repeats):
+        for name, listed in results.items():
+            if any(result.fault for result in listed):
+                continue
+            try:
+                listed.append(attempt(SIMULATORS[name], environment(SIMULATORS[name], folder), limit=limit))
+            except subprocess.CalledProcessError as error:
+                listed.append(Result(fault=f"pip: {(error.stderr or '').strip().splitlines()[-1:]}"))
+            print(f"{name}: {listed[-1]}", file=sys.stderr, flush=True)
+    return results
+
+
+def lines(results: dict[str, list[Result]]) -> list[str]:
+    """Return the table in Markdown, of medians."""
+    table = ["| 1,000 clients | version | learning, s | processor, s | memory, MiB | accuracy |", "| --- " * 6 + "|"]
+    for name, listed in results.items():
+        if faults := [result.fault for result in listed if result.fault]:
+            table.append(f"| {name} | no result: {faults[0]} | | | | |")
+            continue
+        taken = [statistics.median(getattr(each, field) for each in listed) for field in ("learning", "processor")]
+        memory = max(each.memory for each in listed) / 2**20
+        cells = [f"{taken[0]:.1f}", f"{taken[1]:.1f}", f"{memory:.0f}", f"{listed[0].accuracy:.3f}"]
+        table.append(f"| {name} | {listed[0].version} | {' | '.join(cells)} |")
+    return table
+
+
+def register(clients: int) -> dict[str, float]:
+    """Run a few rounds of so many clients in this process; return seconds and bytes."""
+    begun, random = time.process_time(), torch.Generator().manual_seed(0)
+    topology = complete(clients)
+    x = torch.randn(clients * SAMPLES + TESTED, FEATURES, generator=random)
+    y = (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
+    train = {peer: np.arange(SAMPLES * i, SAMPLES * (i + 1)) for i, peer in enumerate(topology.peers)}
+    tests = dict.fromkeys(topology.peers, np.arange(clients * SAMPLES, len(y)))
+    federation = Federation(Dataset(x, y, classes=4), train, dict.fromkeys(topology.peers, np.arange(0)), tests)
+    model = torch.nn.Sequential(torch.nn.Linear(FEATURES, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+    held, ends = resident_memory(), list[float]()
+    learner = TorchLearner(model, federation, batch=10, device="cpu")
+
+    def note(_records: Any) -> None:
+        ends.append(time.process_time())
+
+    algorithm = FedAvg(average=Averaging(fraction=COHORT / clients))
+    simulate(algorithm, learner, topology, rounds=ROUNDS, seed=3, baselines=False, observe=note)
+    rounds = [after - before for before, after in pairwise(ends)]
+    return {"before": ends[0] - begun, "round": statistics.median(rounds), "beyond": (peak_memory() or 0) - held}
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=SIMULATORS, default=list(SIMULATORS))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=1800)
+    parser.add_argument("--environments", type=Path, default=ROOT / "build" / "simulators")
+    parser.add_argument("--install", action="store_true", help="only make the environments")
+    parser.add_argument("--registered", type=float, nargs="*", default=[3e4, 1e6])
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        print(json.dumps(register(options.child)))
+        return
+    if options.install:
+        for name in options.only:
+            environment(SIMULATORS[name], options.environments)
+        return
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    found = compared(options.only, repeats=options.repeats, limit=options.limit, folder=options.environments)
+    print("\n".join(lines(found)), flush=True)
+    print("\n| registered clients | a round, s | before it, s | MiB beyond the data |\n| ---: | ---: | ---: | ---: |")
+    for count in options.registered:
+        command = [sys.executable, "-m", "benchmarks.simulators", "--child", str(int(count))]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603 (this file)
+        each = json.loads(done.stdout.splitlines()[-1])
+        cells = [f"{each['round']:.4f}", f"{each['before']:.1f}", f"{each['beyond'] / 2**20:.0f}"]
+        print(f"| {count:,.0f} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""flwr: federated averaging at a server, in its simulation engine on Ray, one worker for each core."""
+
+import os
+from importlib.metadata import version
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+from task import CLIENTS, COHORT, EVERY, ROUNDS, SAMPLES, accuracy, build, load, now, report, train
+
+(x, y), test = load()
+client, server = ClientApp(), ServerApp()
+done = {}
+
+
+@client.train()
+def fit(message: Message, context: Context) -> Message:
+    """Train the model of the round on the data of one client."""
+    torch.set_num_threads(1)
+    first = SAMPLES * int(context.node_config["partition-id"])
+    model, own = build(), slice(first, first + SAMPLES)
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    train(model, x[own], y[own])
+    metrics = MetricRecord({"num-examples": SAMPLES})
+    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
+    return Message(content=content, reply_to=message)
+
+
+def score(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+    """Return the accuracy of the common model after every 20th round."""
+    if number % EVERY:
+        return None
+    model = build()
+    model.load_state_dict(arrays.to_torch_state_dict())
+    done["score"] = accuracy(model, test)
+    return MetricRecord({"accuracy": done["score"]})
+
+
+@server.main()
+def rounds(grid: Grid, context: Context) -> None:
+    """Run all rounds; the server evaluates."""
+    del context
+    strategy = FedAvg(
+        fraction_train=COHORT / CLIENTS,
+        fraction_evaluate=0.0,
+        min_train_nodes=COHORT,
+        min_available_nodes=CLIENTS,
+    )
+    initial = ArrayRecord(build().state_dict())
+    strategy.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS, evaluate_fn=score)
+
+
+begun = now()
+run_simulation(
+    server_app=server,
+    client_app=client,
+    num_supernodes=CLIENTS,
+    backend_config={
+        "init_args": {"num_cpus": len(os.sched_getaffinity(0))},
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    },
+)
+report(done["score"], begun=begun, ended=now(), version=version("flwr"))
