@@ -81,6 +81,9 @@ LEARNED_KEYS = (
 )
 """Keys of ``summary.json`` whose values follow from totals or models; exact scores are equations for the parameters."""
 
+EMPTY: Mapping[str, Any] = {"per_peer": {}, "scores": {}, "intervals": {}, "best": {}, "alarms": []}
+"""Values of these keys once they are deleted, where null is none."""
+
 
 def changes_without(experiment: Experiment, peers: Sequence[str], rows: str | None) -> list[str]:
     """Return the changes by which an experiment becomes the one that never had some peers or people.
@@ -321,9 +324,7 @@ def delete_models(folder: Path, deletion: Deletion) -> None:
     for emptied in deletion.emptied:
         path = folder / emptied.path
         table = table_of(path, what="a summary")
-        table |= {
-            key: type(value)() if isinstance(value := table.get(key), dict | list) else None for key in emptied.keys
-        }
+        table |= {key: EMPTY.get(key) for key in emptied.keys}
         replace_file(path, msgspec.json.format(msgspec.json.encode(table)) + b"\n", mode=OWNER_ONLY)
 
 
