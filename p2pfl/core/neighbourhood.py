@@ -11,7 +11,7 @@ import torch
 from p2pfl.core.codecs import Coded
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError, RunError
-from p2pfl.core.rows import Rows, blockwise, distances, narrow, to_device
+from p2pfl.core.rows import Rows, blockwise, distances, narrow, repeated, to_device
 
 Contribution = Callable[[str], Ints]
 """Function that returns the private integers ``[K]`` which a peer adds to a total; it may run in a thread."""
@@ -201,9 +201,9 @@ class Released:
         values = self.values
         if self.masses is None:
             return values
-        masses = to_device(self.masses, values.device)  # [R, 1]
-        positive = masses > 0  # [R, 1]
-        share = torch.where(positive, masses, 1.0)
+        masses = to_device(self.masses[:1] if repeated(self.masses) else self.masses, values.device)
+        positive = (masses > 0).expand(len(values), 1)  # [R, 1]
+        share = torch.where(masses > 0, masses, 1.0).expand(len(values), 1)  # [R, 1]
 
         def divide(values: Rows, share: torch.Tensor, positive: torch.Tensor, own: Rows) -> Rows:
             return torch.where(positive, (values / share).to(values.dtype), own)

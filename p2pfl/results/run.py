@@ -44,7 +44,7 @@ from p2pfl.results.content import BestKept, PeerSummary, Summary
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
-from p2pfl.results.run_files import events_of, records_of, table_of
+from p2pfl.results.run_files import DELETION_FILE, events_of, records_of, table_of
 from p2pfl.results.saved_models import BEST_SUFFIX, OWN_SUFFIX, SavedModels, model_file
 
 
@@ -379,6 +379,10 @@ class Run:
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         run = Run(read_kept(folder / "experiment.toml", whole=False))
         run.folder, run.trusted = folder, False
+        if (folder / DELETION_FILE).exists():
+            raise InputError(
+                f"{folder} has no models and scores any more, because p2pfl forget has deleted them; name its replay"
+            )
         run.metrics = records_of(folder / "metrics.jsonl")
         run.events = events_of(folder / "events.jsonl")
         run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")

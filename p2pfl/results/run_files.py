@@ -20,6 +20,9 @@ from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled, Noti
 from p2pfl.results.records import Record
 from p2pfl.results.spending.stated import BudgetStop
 
+DELETION_FILE = "deleted.json"
+"""Name of the list of what ``p2pfl forget`` has deleted of a run."""
+
 SCORE_FIELDS = {"scores", "before", "now"}
 """Fields of records and notices that hold scores by name, in which NaN is written as null."""
 

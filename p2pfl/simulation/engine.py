@@ -276,7 +276,7 @@ async def simulate_part(
             everyone=lambda: everyone(resolved, statistics),
             gradients=int(steps),
             best=kept,
-            evaluation=None if evaluator.scope.full else evaluator.stated,
+            evaluation=evaluator.stated(listed),
             apart=apart,
             workers=workers,
             registered=len(names),

@@ -132,11 +132,12 @@ class Evaluator:
             self.chosen = np.flatnonzero(self.shard.own(among))
             self.some = tuple(self.names[index] for index in self.chosen)
 
-    @property
-    def stated(self) -> Evaluated:
-        """Evaluated part, for the summary."""
+    def stated(self, listed: Listed) -> Evaluated | None:
+        """Return what was evaluated after each round, for the summary; ``None`` if it was everything."""
+        if listed.numbers is not None:
+            return Evaluated(self.scope.every, len(listed.peers))
         peers, count = self.scope.peers, len(self.shard.everyone)
-        return Evaluated(self.scope.every, count if peers is None else peers)
+        return None if self.scope.full else Evaluated(self.scope.every, count if peers is None else peers)
 
     def judge(self, rows: Rows) -> torch.Tensor:
         """Return the losses of all peers on all samples of their validation parts, ``[R]``.

@@ -47,6 +47,8 @@ MORE = {
         *("simulation.loss=0.2", "simulation.absence=0.2"),
     ],
     "validation": ["data.validation=0.2"],
+    "a cohort": ["topology.kind=complete", "learning.algorithm=fedavg", "learning.fraction=0.4"],
+    "a cohort with momentum": ["topology.kind=complete", "learning.algorithm=fedavgm", "learning.fraction=0.4"],
     "DP-SGD": ["learning.example_noise=1.0", "simulation.absence=0.2"],
     "data of peers": ["data.name=synthetic", "data.split=iid", "data.validation=0.1"],
 }

@@ -14,7 +14,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.files import read_bounded
 from p2pfl.core.files import replace as replace_file
 from p2pfl.privacy.keys import Identity, canonical, fingerprint, key_text, parse_key, sign_text, verify_text
-from p2pfl.results.run_files import table_of
+from p2pfl.results.run_files import DELETION_FILE
 
 FILE = "forgotten.json"
 """Name of a certificate in the directory of the replay."""
@@ -38,7 +38,7 @@ PROMISE = (
 REMAINS = (
     "copies of the old model that were given to others or exported elsewhere, models that started from it, and backups",
     "figures that were published",
-    "settings, scores and messages of the old run, and the account of what it has spent",
+    "settings and costs of the old run, signed evidence of gossip, and the account of what it has spent",
     "what the old and the new model together show of who left",
 )
 """Traces that no replay takes back."""
@@ -75,6 +75,19 @@ class EmptiedFile(msgspec.Struct, frozen=True):
     path: InnerPath
     keys: tuple[str, ...]
     sha256: str
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """List of what was deleted of a run, which lies in its directory from before the first file is gone.
+
+    Attributes
+    ----------
+    deleted, emptied
+        Files that are deleted, as a whole or in part.
+    """
+
+    deleted: tuple[DeletedFile, ...] = ()
+    emptied: tuple[EmptiedFile, ...] = ()
 
 
 class Withdrawal(msgspec.Struct, frozen=True):
@@ -133,6 +146,10 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         SHA-256 of the model of an earlier run with which the replay starts; empty without one.
     models_before, models_after
         SHA-256 of each model file, by its name.
+    parameters
+        Digest of the tensors of the new model where all peers hold the same one, as exact models are.
+    holders, others
+        Peers whose copies of the old model this certificate is about, and those that remain besides them.
     data
         By remaining peer, whether its samples are those of the old run, apart from withdrawals; null if unknown.
     accepted
@@ -164,6 +181,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     start: str = ""
     models_before: dict[FolderName, str]
     models_after: dict[FolderName, str]
+    parameters: str = ""
+    holders: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     data: dict[str, bool | None]
     accepted: tuple[str, ...] = ()
     deleted: tuple[DeletedFile, ...]
@@ -249,33 +269,29 @@ def file_digest(path: Path) -> str:
         raise InputError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
 
 
-def check_certificate(certificate: Certificate, *, replay: Path, old: Path) -> list[str]:
-    """Return what of a certificate is not so, in sentences without a full stop; nothing if all is.
+def read_deletion(folder: Path) -> Deletion:
+    """Return the list of what was deleted of a run; an empty one if nothing was.
 
-    Parameters
-    ----------
-    certificate
-        The certificate.
-    replay, old
-        Directories of the replay and of the old run; without the latter nobody knows whether its files are gone.
+    Raises
+    ------
+    InputError
+        The file is no such list.
     """
-    faults = []
-    if not certificate.signer:
-        faults.append("nobody has signed it")
-    elif not certificate.valid:
-        faults.append("it was changed after it was signed")
-    for name, digest in certificate.models_after.items():
-        path = replay / "peers" / name
-        if not path.is_file():
-            faults.append(f"the model {name} of the replay is gone")
-        elif file_digest(path) != digest:
-            faults.append(f"the model {name} of the replay is another one")
-    faults += [
-        f"{each.path} of the old run is still there" for each in certificate.deleted if (old / each.path).exists()
-    ]
-    for emptied in certificate.emptied:
-        table = table_of(old / emptied.path, what="a table")
-        faults += [
-            f"{emptied.path} of the old run still has {key}" for key in emptied.keys if table.get(key) is not None
-        ]
-    return faults
+    path = folder / DELETION_FILE
+    if not path.is_file():
+        return Deletion()
+    try:
+        return msgspec.json.decode(read_bounded(path, largest=LARGEST_FILE), type=Deletion)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path} is no list of deleted files ({error}); take it from a backup") from None
+
+
+def write_deletion(deletion: Deletion, folder: Path) -> None:
+    """Write the list of what is deleted of a run into its directory.
+
+    Raises
+    ------
+    StorageError
+        It cannot be written.
+    """
+    replace_file(folder / DELETION_FILE, msgspec.json.format(msgspec.json.encode(deletion)) + b"\n", mode=0o644)

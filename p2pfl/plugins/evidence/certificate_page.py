@@ -18,10 +18,10 @@ DATA_WORDS = {
 """Words for the comparison of the training samples of a peer that remains with those of the old run."""
 
 LEARNED_WORDS = {
-    "explained": "coefficients, tests and importances",
+    "explained": "coefficients, tests, importances",
     "statistics": "means and deviations of features",
 }
-"""Words for the keys of a summary that are deleted."""
+"""Words for the keys of a summary that are deleted, apart from those of scores."""
 
 SHOWN_DIGITS = 16
 """Digits of the digest of a file that a page shows."""
@@ -53,6 +53,8 @@ def sentences(certificate: Certificate) -> Iterator[str]:
         yield f"accepted: {each}"
     if certificate.deleted:
         yield f"{count_of(len(certificate.deleted), 'file')} of the old run were deleted"
+    if certificate.others:
+        yield _copies(certificate)
     for emptied in certificate.emptied:
         yield f"{_emptied(emptied)} in {emptied.path} of the old run were deleted"
     for each in certificate.undone:
@@ -73,6 +75,7 @@ def certificate_page(certificate: Certificate) -> str:
                     "",
                     {
                         "who": _who_left(certificate),
+                        "from the files of": ", ".join(certificate.holders) or "not stated",
                         "asked by": certificate.request or "not stated",
                         "erased on": _date(certificate),
                         "run that had the data": certificate.run,
@@ -94,6 +97,9 @@ def certificate_page(certificate: Certificate) -> str:
             "remains",
             "What remains",
             [
+                Note(f"{_copies(certificate)[0].upper()}{_copies(certificate)[1:]}.", style="warning")
+                if certificate.others
+                else None,
                 Bullets([*map(Happening, _capitalised(certificate.remains))]),
                 RECIPIENTS,
                 *([Note(ACCEPTED, style="warning")] if certificate.accepted else []),
@@ -106,7 +112,7 @@ def certificate_page(certificate: Certificate) -> str:
             [
                 Bullets([*map(Happening, _capitalised(certificate.undone))])
                 if certificate.undone
-                else "Nothing is open."
+                else f"Nothing is open in the files of {', '.join(certificate.holders)}."
             ],
         ),
         (
@@ -182,7 +188,8 @@ def _signed(certificate: Certificate) -> str:
         return f"Nobody has signed the file {FILE} yet."
     return (
         f"The file {FILE} is signed {certificate.signed}. Compare this fingerprint with that of the officer's key. The "
-        f"command p2pfl forget --check {certificate.replay} verifies the signature, the new models and the deletion."
+        f"command p2pfl forget --check {certificate.replay} verifies it; with the directories of all peers and "
+        "--roster also who has signed, and who has not."
     )
 
 
@@ -193,8 +200,16 @@ def _deleted(certificate: Certificate) -> list[Block | None]:
     return [table if rows else "Nothing."]
 
 
+def _copies(certificate: Certificate) -> str:
+    """Return whose copies the certificate is about, and whose it is not."""
+    return (
+        f"this is about the files of {', '.join(certificate.holders)}; {', '.join(certificate.others)} had the old "
+        "model, too: read their certificates as well"
+    )
+
+
 def _emptied(file: EmptiedFile) -> str:
-    return ", ".join(LEARNED_WORDS.get(key, key) for key in file.keys)
+    return ", ".join(dict.fromkeys(LEARNED_WORDS.get(key, "scores") for key in file.keys))
 
 
 def _date(certificate: Certificate) -> str:

@@ -13,7 +13,7 @@ class ForgetOptions(OutputOptions, AccountingOptions, TrustOptions):
 
     one_table: ClassVar[str] = "play the run again with p2pfl peer, and name its directory with --replayed"
 
-    run: Annotated[str, Argument("the run directory, or with --check a forgotten.json", "RUN")]
+    run: Annotated[list[str], Argument("the run directory, or with --check each forgotten.json", "RUN")]
     peer: Annotated[list[str], Option("a peer that leaves; again for more", "PEER")]
     rows: Annotated[
         str | None, Option("the file of each owner with the keys of people who have withdrawn: gone-{peer}.txt", "FILE")
@@ -28,7 +28,10 @@ class ForgetOptions(OutputOptions, AccountingOptions, TrustOptions):
         None
     )
     keep: Annotated[bool, Option("keep the models of the old run, which the certificate then says")] = False
-    check: Annotated[bool, Option("check the signature, the models and the deleted files of a certificate")] = False
+    check: Annotated[
+        bool, Option("check the signatures, the models and the deleted files of the certificates of all peers")
+    ] = False
+    roster: Annotated[str | None, Option("with --check: the public keys of all peers", "FILE")] = None
     opening: Annotated[str | None, Option("with --check: the key of the hash of withdrawn keys", "FILE")] = None
 
 

@@ -16,17 +16,18 @@ from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.approval import experiment_digest
+from p2pfl.experiment.parts.peer_graph import peers_of
 from p2pfl.plugins.evidence.certificate import (
     FILE,
     Certificate,
     Withdrawal,
-    check_certificate,
     file_digest,
     people_digest,
     read_certificate,
     sign_certificate,
     write_certificate,
 )
+from p2pfl.plugins.evidence.certificate_check import check_certificate, check_together
 from p2pfl.plugins.evidence.certificate_page import certificate_page, sentences
 from p2pfl.plugins.evidence.evidence_commands import ForgetOptions
 from p2pfl.plugins.evidence.forgetting import (
@@ -35,16 +36,18 @@ from p2pfl.plugins.evidence.forgetting import (
     changes_without,
     check_left,
     check_same,
+    common_parameters,
     compare_data,
     delete_models,
-    empty_summary,
+    list_deletion,
+    listed_models,
     lone_difference,
     model_digests,
     precision_of,
     withdrawn_keys,
 )
 from p2pfl.plugins.evidence.starting_model import check_start, lacks_start
-from p2pfl.privacy.keys import Identity
+from p2pfl.privacy.keys import Identity, Roster
 from p2pfl.results.run_files import records_of, table_of
 
 if TYPE_CHECKING:  # it imports torch
@@ -68,7 +71,9 @@ def run(options: ForgetOptions) -> int:
     """
     if options.check:
         return _check(options)
-    old = Path(options.run)
+    if len(options.run) > 1:
+        raise InputError("several runs go with --check alone; forget in one run after the other")
+    old = Path(options.run[0])
     check_repeatable(old, live=options.replayed is not None)
     check_trust(old, trust=options.trust_code, command="forget")
     signer = None if options.key is None else Identity.load(options.key)
@@ -85,7 +90,8 @@ def run(options: ForgetOptions) -> int:
     undone = ["the models of the old run were kept, as --keep asks"] if options.keep else []
     if signer is None:
         undone.append("nobody has signed this certificate; sign it with --key")
-    start = after.model.pretrained
+    start, holders = after.model.pretrained, tuple(sorted(data))
+    deletion = list_deletion(old)
     if lacks_start(before):
         undone.append("the model with which the old run started is gone, so nobody can tell the digest of its settings")
     if unknown := check_start(after, peers=leaving, people=withdrawn):
@@ -104,14 +110,19 @@ def run(options: ForgetOptions) -> int:
         experiment_before="" if lacks_start(before) else experiment_digest(before),
         experiment_after=experiment_digest(after),
         start="" if start is None else file_digest(Path(start)),
-        models_before=model_digests(old),
+        models_before=listed_models(deletion),
         models_after=model_digests(replay),
+        parameters=common_parameters(resolved, replay),
+        holders=holders,
+        others=tuple(sorted({*peers_of(after)} - {*after.learning.without, *holders})),
         data={peer: None if peer in withdrawn else same for peer, same in data.items()},
         accepted=accepted_exposures(resolved, leaving),
-        deleted=() if options.keep else delete_models(old),
-        emptied=() if options.keep else empty_summary(old),
+        deleted=() if options.keep else deletion.deleted,
+        emptied=() if options.keep else deletion.emptied,
         undone=tuple(undone),
     )
+    if not options.keep:
+        delete_models(old, deletion)
     if signer is not None:
         certificate = sign_certificate(certificate, signer)
     path = write_certificate(certificate, replay)
@@ -197,23 +208,35 @@ def _check_difference(resolved: Plan, before: Experiment, *, accepted: bool) -> 
 
 
 def _check(options: ForgetOptions) -> int:
-    """Check a certificate, and print what it says."""
-    path = Path(options.run)
-    path = path / FILE if path.is_dir() else path
-    certificate = read_certificate(path)
-    old = Path(options.runs) / certificate.run
-    faults = check_certificate(certificate, replay=path.parent, old=old)
-    if options.opening is not None:
-        faults += _unopened(certificate, Path(options.opening), options.rows)
+    """Check certificates, and print what they say."""
+    paths = [path / FILE if path.is_dir() else path for path in map(Path, options.run)]
+    certificates = [read_certificate(path) for path in paths]
+    roster = None if options.roster is None else Roster.read(options.roster)
+    faults, lines = list[str](), list[str]()
+    for path, certificate in zip(paths, certificates, strict=True):
+        beside = path.resolve().parent.parent / certificate.run
+        old = beside if beside.is_dir() else Path(options.runs) / certificate.run
+        result = check_certificate(certificate, replay=path.parent, old=old, roster=roster)
+        own = [*result.faults]
+        if options.opening is not None:
+            own += _unopened(certificate, Path(options.opening), options.rows)
+        faults += [f"{path}: {'; '.join(own)}"] if own else []
+        lines += [f"checked: {', '.join(result.checked)}", *(f"not checked: {each}" for each in result.unchecked)]
+    together = check_together(certificates)
+    faults += together.faults
     if faults:
-        raise RunError(f"{path}: {'; '.join(faults)}")
-    if (certificate.deleted or certificate.emptied) and not old.is_dir():
-        terminal.note(
-            f"p2pfl: {old} is not here, so nobody has checked that its files are gone; name its parent by --runs"
-        )
-    return terminal.answer(
-        options, msgspec.to_builtins(certificate) | {"file": str(path)}, lambda _: _show(certificate, path)
-    )
+        raise RunError("; ".join(faults))
+    lines += [f"checked: {each}" for each in together.checked]
+    lines += [f"not checked: {each}" for each in together.unchecked]
+    contents = [msgspec.to_builtins(each) | {"file": str(path)} for path, each in zip(paths, certificates, strict=True)]
+
+    def show(_: object) -> None:
+        for path, certificate in zip(paths, certificates, strict=True):
+            _show(certificate, path)
+        for line in lines:
+            terminal.note(line)
+
+    return terminal.answer(options, {"certificates": contents, "findings": lines}, show)
 
 
 def _unopened(certificate: Certificate, key: Path, rows: str | None) -> list[str]:

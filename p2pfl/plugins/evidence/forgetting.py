@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from safetensors.torch import load_file
 
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import OWNER_ONLY
@@ -16,8 +17,23 @@ from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.experiment.file.reading import flat
-from p2pfl.plugins.evidence.certificate import DeletedFile, EmptiedFile, file_digest
-from p2pfl.results.evidence import KEY_SUFFIX, SUFFIX, PeerBegan, RoundPlayed, data_commitment, read_chain
+from p2pfl.plugins.evidence.certificate import (
+    DeletedFile,
+    Deletion,
+    EmptiedFile,
+    file_digest,
+    read_deletion,
+    write_deletion,
+)
+from p2pfl.results.evidence import (
+    KEY_SUFFIX,
+    SUFFIX,
+    PeerBegan,
+    RoundPlayed,
+    data_commitment,
+    read_chain,
+    tensors_digest,
+)
 from p2pfl.results.repetitions.digests import digests
 from p2pfl.results.run_files import table_of
 from p2pfl.results.sent_rows import FOLDER as ROWS
@@ -28,6 +44,8 @@ PEERS = "peers"
 """Folder of models and checkpoints in a run directory."""
 
 MODEL_FILES = (
+    "metrics.jsonl",
+    "events.jsonl",
     "model.json",
     "data.json",
     "simulation*.state",
@@ -38,7 +56,7 @@ MODEL_FILES = (
     "*.bin",
     f"{ROWS}/*/*",
 )
-"""Files beside the records of a run that have a model, a part of one, or digests of data that a guess can match."""
+"""Files of a run that have a model, a part of one, its scores, or digests of data that a guess can match."""
 
 OUTPUTS = ("*.html", "*.csv", "*.tex", "*.docx", "*.md", "*.svg", "*.pdf", "*.png")
 """Files that people have written from a model."""
@@ -46,8 +64,22 @@ OUTPUTS = ("*.html", "*.csv", "*.tex", "*.docx", "*.md", "*.svg", "*.pdf", "*.pn
 KEPT_IN_PEERS = ("*.journal", "*.accuses-*.json")
 """Files beside models that say what was spent, which stays spent, and who has broken the protocol."""
 
-LEARNED_KEYS = ("explained", "statistics")
-"""Keys of ``summary.json`` whose values are, or follow from, exact totals of all data."""
+LEARNED_KEYS = (
+    "explained",
+    "statistics",
+    "alone",
+    "together",
+    "pooled",
+    "common",
+    "per_peer",
+    "scores",
+    "intervals",
+    "best",
+    "alarms",
+    "lossless",
+    "difference",
+)
+"""Keys of ``summary.json`` whose values follow from totals or models; exact scores are equations for the parameters."""
 
 
 def changes_without(experiment: Experiment, peers: Sequence[str], rows: str | None) -> list[str]:
@@ -225,6 +257,12 @@ def model_digests(folder: Path) -> dict[str, str]:
     return {path.name: file_digest(path) for path in sorted((folder / PEERS).glob("*.safetensors"))}
 
 
+def listed_models(deletion: Deletion) -> dict[str, str]:
+    """Return the SHA-256 of each model file that a list of deleted files has, by its name."""
+    models = {Path(each.path): each.sha256 for each in deletion.deleted if each.path.endswith(".safetensors")}
+    return {path.name: digest for path, digest in models.items() if path.parent == Path(PEERS)}
+
+
 def model_files(folder: Path) -> list[Path]:
     """Return the files of a run that have a model, or a part of one.
 
@@ -250,41 +288,54 @@ def _has_totals(chain: Path) -> bool:
         return True
 
 
-def delete_models(folder: Path) -> tuple[DeletedFile, ...]:
-    """Delete the models of a run, and return what was deleted.
+def list_deletion(folder: Path) -> Deletion:
+    """Return what of a run is to be deleted, and what an earlier deletion has listed.
+
+    Parameters
+    ----------
+    folder
+        Run directory.
+    """
+    listed, summary = read_deletion(folder), folder / "summary.json"
+    now = tuple(DeletedFile(path.relative_to(folder).as_posix(), file_digest(path)) for path in model_files(folder))
+    keys = tuple(key for key in LEARNED_KEYS if table_of(summary, what="a summary").get(key))
+    emptied = (EmptiedFile(summary.name, keys, file_digest(summary)),) if keys else ()
+    earlier = tuple(each for each in listed.deleted if each.path not in {file.path for file in now})
+    return Deletion(tuple(sorted([*earlier, *now], key=lambda each: each.path)), listed.emptied or emptied)
+
+
+def delete_models(folder: Path, deletion: Deletion) -> None:
+    """Delete what a run has learned; the list is on the disk before, so that nothing is lost if this is interrupted.
 
     Raises
     ------
     StorageError
-        A file cannot be deleted; those before it are gone.
+        A file cannot be deleted or written; those before it are gone.
     """
-    return tuple(_delete(folder))
-
-
-def _delete(folder: Path) -> Iterator[DeletedFile]:
-    for path in model_files(folder):
-        digest = file_digest(path)
+    write_deletion(deletion, folder)
+    for path in (folder / each.path for each in deletion.deleted):
         try:
-            path.unlink()
+            path.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(f"{path} cannot be deleted ({error.strerror}); check its permissions") from None
-        yield DeletedFile(path.relative_to(folder).as_posix(), digest)
+    for emptied in deletion.emptied:
+        path = folder / emptied.path
+        table = table_of(path, what="a summary")
+        table |= {
+            key: type(value)() if isinstance(value := table.get(key), dict | list) else None for key in emptied.keys
+        }
+        replace_file(path, msgspec.json.format(msgspec.json.encode(table)) + b"\n", mode=OWNER_ONLY)
 
 
-def empty_summary(folder: Path) -> tuple[EmptiedFile, ...]:
-    """Delete what the summary of a run has learned from data, such as coefficients; scores and costs stay.
+def common_parameters(plan: Plan, folder: Path) -> str:
+    """Return the digest of the tensors that all peers of an exact model hold; empty where each has its own.
 
-    Raises
-    ------
-    StorageError
-        The summary cannot be written.
+    Parameters
+    ----------
+    plan, folder
+        Plan of the replay, and its directory.
     """
-    path = folder / "summary.json"
-    table = table_of(path, what="a summary")
-    learned = tuple(key for key in LEARNED_KEYS if table.get(key) is not None)
-    if not learned:
-        return ()
-    digest = file_digest(path)
-    table |= dict.fromkeys(learned)
-    replace_file(path, msgspec.json.format(msgspec.json.encode(table)) + b"\n", mode=OWNER_ONLY)
-    return (EmptiedFile(path.name, learned, digest),)
+    if not plan.asked.algorithm.additive or plan.claims:
+        return ""
+    held = {tensors_digest(load_file(path)) for path in (folder / PEERS).glob("*.safetensors")}
+    return held.pop() if len(held) == 1 else ""

@@ -428,11 +428,15 @@ class BoostingRound:
 
     def root(self, total: Ints) -> None:
         """Continue with the total of the roots."""
-        training, held, count = total[-EXTRAS:].tolist()
+        self.note_losses(total[-EXTRAS:])
+        self.level(total[:-EXTRAS])
+
+    def note_losses(self, total: Ints) -> None:
+        """Note the mean losses before the round, from the total of :meth:`losses`."""
+        training, held, count = total.tolist()
         self.validated = int(count)
         self.training_loss = training / self._grain / self.samples * self.units.loss
         self.validation_loss = held / self._grain / max(1, count) * self.units.loss
-        self.level(total[:-EXTRAS])
 
     def level(self, total: Ints) -> None:
         """Continue with the total of a level."""

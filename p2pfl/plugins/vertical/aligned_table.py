@@ -71,6 +71,8 @@ class AlignedTable:
         Source of the secret bytes of maps.
     common
         Number of rows that all parties have; ``None`` if nobody has stated it.
+    validation
+        Share of the other rows that a model is not trained on, and that decide when it stops.
     """
 
     parties: Parties
@@ -80,6 +82,7 @@ class AlignedTable:
     share: float
     source: Source = field(default_factory=SecretSource)
     common: int | None = None
+    validation: float = 0.0
     _columns: Callable[[str, MapOptions | None], StandardisedColumns] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -94,14 +97,33 @@ class AlignedTable:
     @property
     def trained(self) -> Ints:
         """Places of the training rows in the common order."""
-        return np.setdiff1d(np.arange(self.rows), self.held_out)
+        return self._learned[0]
 
-    def targets(self, *, test: bool = False) -> npt.NDArray[Any]:
-        """Return the targets of the training or test rows; asked at the label holder alone; 0 of rows it lacks."""
+    @property
+    def validated(self) -> Ints:
+        """Places of the validation rows in the common order, which nobody chooses, so they are the last ones."""
+        return self._learned[1]
+
+    @property
+    def _learned(self) -> tuple[Ints, Ints]:
+        rows = np.setdiff1d(np.arange(self.rows), self.held_out)
+        count = len(rows) - int(self.validation * len(rows))
+        return rows[:count], rows[count:]
+
+    def targets(self, rows: Ints | None = None, *, test: bool = False) -> npt.NDArray[Any]:
+        """Return the targets of the training or test rows; asked at the label holder alone; 0 of rows it lacks.
+
+        Parameters
+        ----------
+        rows
+            Places of other rows in the common order.
+        test
+            True for the test rows.
+        """
         label = self.parties.label
         targets = self.parties.party(label).targets
         known = np.where(self.present(label), targets[self.positions(label)], 0)
-        return np.asarray(known[self.held_out if test else self.trained])
+        return np.asarray(known[(self.held_out if test else self.trained) if rows is None else rows])
 
     def present(self, peer: str) -> npt.NDArray[np.bool_]:
         """Return whether a local party has each row, ``[n]``."""

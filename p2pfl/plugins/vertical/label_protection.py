@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -131,9 +132,9 @@ class RandomisedResponse:
             digest = hashlib.blake2b(event.to_bytes(8, "little"), key=key, digest_size=16).digest()
             now -= math.log1p(-_share(digest[:8]))
             if now > end:
-                return label
+                break
             label = int(_share(digest[8:]) * self.classes)
-        raise AssertionError  # pragma: no cover
+        return label
 
     def targets(self, changed: Ints) -> Floats:
         """Return targets of all classes that are right on average, ``[n, C]``.
@@ -180,11 +181,10 @@ def changed_labels(parties: Parties, response: RandomisedResponse, source: Sourc
     order = sorted(range(len(names)), key=names.__getitem__)
     ranks = np.argsort(order)[response.checked(party.targets)]
     secret, classes, seen = _secret(party, source, peer=parties.label), sorted(names), Counter[Any]()
-    columns = [party.keys[number] for number in sorted(range(len(parties.keys)), key=parties.keys.__getitem__)]
-    keys = []
+    named, keys = sorted(zip(parties.keys, party.keys, strict=True), key=itemgetter(0)), []
     for row, rank in enumerate(ranks.tolist()):
-        values = (column[row] for column in columns)
-        who = next((value for value in values if value is not None), party.features[row].tobytes()), rank
+        values = ((name, column[row]) for name, column in named if column[row] is not None)
+        who = next(values, ("", party.features[row].tobytes())), rank
         text = repr((*who, seen[who], classes)).encode()
         keys.append(hashlib.blake2b(text, key=secret, digest_size=KEY_BYTES).digest())
         seen[who] += 1

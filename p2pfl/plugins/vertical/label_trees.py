@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -16,7 +16,7 @@ from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Own, Part, Tensors
 from p2pfl.plugins.exact.bins import MAX_BINS, Bins
 from p2pfl.plugins.exact.boosting import Boosting, BoostingRound
-from p2pfl.plugins.exact.tensor_model import scalars
+from p2pfl.plugins.exact.tensor_model import scalars, stopped
 from p2pfl.plugins.exact.trees.draws import Sampling
 from p2pfl.plugins.exact.trees.growing import BinnedSamples, BoostedSamples, GrowthTask
 from p2pfl.plugins.exact.trees.merged_bins import MergedBins
@@ -68,12 +68,15 @@ class TreeTable:
     rows, trained
         N, the number of common rows, and the places of the n training rows among them; public.
     columns, targets
-        Functions that return the columns of a party, and the targets ``[n]`` of the label holder; private.
+        Functions that return the columns of a party, and the targets ``[n + v]`` of the label holder, those of the
+        validation rows last; private.
     joined
         Function that returns the model of all columns, given for each feature whether it is a category, and its
         direction; called at the label holder.
     least
         Least number of common rows.
+    validated
+        Places of the v validation rows, whose loss ends the trees early.
     """
 
     roles: PartyRoles
@@ -83,6 +86,7 @@ class TreeTable:
     targets: Callable[[], npt.NDArray[np.generic]]
     joined: Callable[[Bools, Ints], AlignedBoosting]
     least: int = LEAST_ROWS
+    validated: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,15 +140,15 @@ class GrowingTrees:
         }
         self.whole = int(sizes.sum())
         self.model = table.joined(self.bins.categorical, joined[:, 3])
-        targets = np.asarray(table.targets())
-        train = Part(self.columns.train.features, targets)
-        self.own = Own(train, Part(train.features[:0], targets[:0]))
+        targets, learned = np.asarray(table.targets()), len(table.trained)
+        train = Part(self.columns.train.features, targets[:learned])
+        self.own = Own(train, Part(np.zeros((len(table.validated), 0), np.float32), targets[learned:]))
         begun = self.model.objective.begin(lambda _: self.own)
         samples, scale, self.base = answer_questions(begun, lambda question: question.answer(roles.label))
         self.tensors: Tensors = {**bin_tensors(self.bins), **scalars(samples=samples, scale=scale)}
         self.margins = np.zeros((table.rows, self.model.columns)) + self.base
         self.binned = BinnedSamples(train, self.columns.bins)
-        self.grown = list[dict[str, Floats]]()
+        self.grown, self.validation = list[dict[str, Floats]](), list[float]()
         self.known: dict[tuple[int, ...], int] = {}
         self.owners, self.owned, self.numbers = list[int](), list[int](), list[int]()
         self.work: LabelRound | None = None
@@ -156,10 +160,16 @@ class GrowingTrees:
         return join_bins([_numbered(shown[: here.start]), self.columns.bins, _numbered(shown[here.stop :])])
 
     def begin_round(self) -> TreeRequest:
-        """End the last round, and begin the next one."""
+        """End the last round, and begin the next one; a request without nodes ends the trees early."""
         self._end_rounds()
         done = scalars(trees=len(self.grown))
-        self.work = LabelRound(self.model, {**self.tensors, **done}, self.own, self.margins[self.table.trained])
+        margins = self.margins[np.concatenate([self.table.trained, self.table.validated])]
+        work = LabelRound(self.model, {**self.tensors, **done}, self.own, margins)
+        if self.model.early_stopping:
+            self.validation.append(work.validation_loss)
+            if stopped(np.array(self.validation), self.model.n_iter_no_change, self.model.tol):
+                return TreeRequest(0, {party: [] for party in self.roles.features})
+        self.work = work
         drawn = self.model.sampling.samples(self.own.train, round=len(self.grown))
         self.routes = BoostedSamples(self.binned, self.model.columns, drawn)
         return self._request(self.work)
@@ -317,11 +327,13 @@ class LabelRound(BoostingRound):
 
     def __init__(self, model: AlignedBoosting, tensors: Tensors, own: Own, margins: Floats) -> None:
         super().__init__(model, tensors, lambda _: own)
-        self._margins = margins
+        self._margins, self._train = margins, own.train
+        self.note_losses(self.losses(""))
 
     def margins(self, part: Part) -> Floats:
-        """Return the margins of the training samples before the round, or of none."""
-        return self._margins[: len(part)]
+        """Return the margins of the training or validation samples before the round."""
+        learned = len(self._train)
+        return self._margins[:learned] if part is self._train else self._margins[learned:]
 
     def begin_merging(self) -> Ints:
         """Return the bin that each bin of the counted nodes is merged into as those of its parent are."""

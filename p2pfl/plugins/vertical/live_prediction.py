@@ -215,8 +215,8 @@ class PredictionLearner(SessionLearner):
         """Return the predictions of the label holder's rows."""
         own, places = self.files[self.parties.label], aligned.positions(self.parties.label)
         foreign, known = np.zeros_like(own.predictor), [list[str]() for _ in range(len(own))]
-        sums, size = foreign[places], aligned.rows * own.width
-        sums[:] = total[:size].reshape(sums.shape) / FRACTION
+        size = aligned.rows * own.width
+        sums = total[:size].reshape(aligned.rows, *foreign.shape[1:]) / FRACTION
         if sums.size and np.abs(sums).max() > len(self.features) * MAX_PREDICTOR:
             raise PrivacyError(
                 f"{self.parties.label} receives numbers that {listed(self.features)} cannot add to predictions, so a "

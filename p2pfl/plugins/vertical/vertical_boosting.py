@@ -155,6 +155,8 @@ class _Fit:
                     break
                 wanted = yield from self._ask_histograms(counted, roots=roots)
                 roots = False
+            if roots:  # the label holder has ended early
+                break
         size = self.asked_splits
         kept = (yield from publish(lambda: self.trees().used(), size=size, sender=self.label)) if size else np.zeros(0)
         return FittedTrees(

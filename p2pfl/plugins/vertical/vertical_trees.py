@@ -55,6 +55,8 @@ class VerticalBoosting:
         one fits.
     classes
         Number of classes of ``log_loss``. A round grows one tree, or one for each of more than two classes.
+    validation
+        With ``early_stopping``, share of the training rows that decide when to stop.
     rounds, seed, parties
         Number of trees, seed of the draws of rows and features, and names of all parties in order.
     """
@@ -68,7 +70,8 @@ class VerticalBoosting:
         "which cuts of its columns split a node, when first used, and which of its bins have few rows of a node"
     )
     published: ClassVar[str] = (
-        "the number of bins of each party, of nodes of each level, and of new splits of each party, and which are kept"
+        "the number of trees, of bins of each party, of nodes of each level, and of new splits of each party, and "
+        "which are kept"
     )
 
     loss: Literal["log_loss", "squared_error", "poisson", "gamma"]
@@ -89,12 +92,21 @@ class VerticalBoosting:
     bounds: dict[str, list[float | str]] | None = None
     categorical_features: list[str] | str | None = None
     monotonic_cst: dict[str, int] | None = None
+    early_stopping: bool = False
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
+    validation: float = 0.2
     least: int = DEFAULT_LEAST
 
     def __post_init__(self) -> None:
         if self.classes < 2 or (self.loss != "log_loss" and self.classes != 2):
             raise ModelError(
                 f'model.options.classes is {self.classes}; set it to at least 2 with loss = "log_loss", or leave it out'
+            )
+        if not 0 < self.validation < 1:
+            raise ModelError(
+                f"model.options.validation is {self.validation}, but a share of the rows decides when to stop; set it "
+                "between 0 and 1"
             )
         self._model()  # checks the options that name no columns
 
@@ -114,7 +126,9 @@ class VerticalBoosting:
 
     def _model(self, **changes: Any) -> TreeBlock:
         """Return a model with the options that name no columns, and others."""
-        options = {name: value for name, value in asdict(self).items() if name not in {*OWN_OPTIONS, "edges"}}
+        options = {
+            name: value for name, value in asdict(self).items() if name not in {*OWN_OPTIONS, "edges", "validation"}
+        }
         options |= {"classes": self.outcomes, "trees": self.classes if self.classes > 2 else 1}
         return TreeBlock(**{"features": 1, "label": True} | options | changes)
 
@@ -169,18 +183,29 @@ class VerticalBoosting:
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
         yield from self._check_names(table, roles)
+        table = self._validated(table)
+        if self.early_stopping and not len(table.validated):
+            raise ModelError(
+                f"model.options.validation = {self.validation} of {len(table.trained)} rows is none to decide when to "
+                "stop; raise it, or leave early_stopping out"
+            )
         shared = TreeTable(
             roles,
             table.rows,
             table.trained,
             cache(lambda peer: self._columns(table, peer)),
-            table.targets,
+            lambda: table.targets(np.concatenate([table.trained, table.validated])),
             self._joined,
             table.parties.least,
+            table.validated,
         )
         trees = yield from fit_trees(shared, self._model(), source)
         known = {"samples": float(len(table.trained)), "held_out": float(len(table.held_out)), **trees.figures}
         return VerticalFit(trees, {name: known[name] for name in self.figures})
+
+    def _validated(self, table: AlignedTable) -> AlignedTable:
+        """Return the table, some of whose training rows decide when to stop."""
+        return replace(table, validation=self.validation) if self.early_stopping else table
 
     def _columns(self, table: AlignedTable, peer: str) -> TreeColumns:
         """Return the columns of a party, whose owner has merged rare levels of the training rows.
@@ -231,7 +256,7 @@ class VerticalBoosting:
 
     def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
         """Return the private tensors of a party, but for scores."""
-        label, part = peer == table.parties.label, fit.fitted.own(peer)
+        label, part, table = peer == table.parties.label, fit.fitted.own(peer), self._validated(table)
         shapes = self.block(table.parties.party(peer), label=label).shapes
         tensors = {name: np.array([fit.figures[name]]) for name in COUNTS}
         if label:
@@ -239,7 +264,10 @@ class VerticalBoosting:
             names = {name: name.removeprefix(JOINT) for name in shapes if name.startswith(JOINT)}
             return (
                 tensors
-                | {name: part[each] for name, each in names.items()}
+                | {
+                    name: _filled(part[each], shapes[name], rest=-1.0 if each == "feature" else 0.0)
+                    for name, each in names.items()
+                }
                 | {name: _filled(part[name], shapes[name]) for name in ("owner", "owned")}
             )
         tensors["place"] = _filled(part["place"], shapes["place"], rest=UNUSED)
@@ -249,13 +277,14 @@ class VerticalBoosting:
         """Return the trees of the label holder's columns alone."""
         label = table.parties.label
         block, columns = self.block(table.parties.party(label), label=True), self._columns(table, label)
-        return fit_whole_trees(block.whole, columns.features[table.trained], table.targets(), bins=columns.bins)
+        return fit_whole_trees(block.whole, columns.features, table, bins=columns.bins)
 
     def score(
         self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
     ) -> Questions[Callable[[], Mapping[str, Floats]]]:
         """Return the function by which the label holder scores the trees of all columns, and of its own alone."""
         yield from ()
+        table = self._validated(table)
 
         def scores() -> Mapping[str, Floats]:
             block = self.block(table.parties.party(roles.label), label=True).whole
@@ -301,14 +330,14 @@ class VerticalBoosting:
         self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
     ) -> tuple[dict[str, float], float | None]:
         """Return the scores of all columns in one place, and how far a number of a tree differs from that model."""
-        names, label = table.parties.names, table.parties.label
+        names, label, table = table.parties.names, table.parties.label, self._validated(table)
         columns = {peer: self._columns(table, peer) for peer in names}
         bins = [columns[peer].bins for peer in names]
         shown = np.concatenate([columns[peer].described for peer in names])
         model = self._joined(shown[:, 2] > 0, shown[:, 3])
         features = np.concatenate([columns[peer].features for peer in names], axis=1)
         even = join_bins(bins) if self.edges == "even" else None
-        tensors = fit_whole_trees(model, features[table.trained], table.targets(), bins=even)
+        tensors = fit_whole_trees(model, features, table, bins=even)
         targets = table.targets(test=True)
         margins = model.margins(tensors, Part(features[table.held_out], targets))
         scores = dict(zip(self.scores, self._scored(margins, targets).tolist(), strict=True))
@@ -321,7 +350,7 @@ class VerticalBoosting:
 
 
 def fit_whole_trees(
-    model: AlignedBoosting, features: FloatArray, targets: npt.NDArray[Any], *, bins: Bins | None = None
+    model: AlignedBoosting, features: FloatArray, table: AlignedTable, *, bins: Bins | None = None
 ) -> Tensors:
     """Return the trees of columns in one place, by the model ``boosting``.
 
@@ -329,12 +358,13 @@ def fit_whole_trees(
     ----------
     model
         The model.
-    features, targets
-        Columns ``[n, F]`` as trees see them, and targets.
+    features, table
+        Columns of all common rows as trees see them, ``[N, F]``, and the aligned table.
     bins
         Bins of these columns; those of the model if ``None``.
     """
-    own = _own(features, targets)
+    train, validation = (Part(features[rows], table.targets(rows)) for rows in (table.trained, table.validated))
+    own = Own(train, validation)
     tensors = model.start()
     if bins is not None:
         begun = model.objective.begin(lambda _: own)

@@ -31,7 +31,8 @@ class SamplingMeter:
     Attributes
     ----------
     own
-        By peer, the number of rounds of this run for each kind of steps, including earlier incarnations.
+        By peer, the number of rounds of this run for each kind of steps, including earlier incarnations; of no peer
+        without DP-SGD.
     """
 
     def __init__(

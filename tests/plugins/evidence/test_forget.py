@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import tomli_w
@@ -15,7 +16,8 @@ import p2pfl
 from p2pfl.cli import main
 from p2pfl.experiment import read
 from p2pfl.network.transport.broker import embedded
-from p2pfl.privacy.keys import Identity
+from p2pfl.plugins.evidence.certificate import read_certificate, sign_certificate, write_certificate
+from p2pfl.privacy.keys import Identity, Roster
 from p2pfl.results.evidence import Chain, Witness
 
 SMALL = {
@@ -69,22 +71,29 @@ def test_a_replay_is_the_run_that_never_had_a_peer(home, experiment):
         assert all(np.array_equal(replayed[peer][name], values) for name, values in tensors.items())
 
 
-def test_the_models_of_the_old_run_are_gone_and_what_it_scored_stays(home):
+def test_the_models_and_scores_of_the_old_run_are_gone_and_its_settings_stay(home):
     old = simulated(home, SMALL)
     (old / "model.onnx").write_bytes(b"exported")
     (old / "report.html").write_text("exported")
     assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem", "--html", "page.html"]) == 0
     assert [*(old / "peers").iterdir()] == []
     assert {path.name for path in old.iterdir() if path.is_file()} == {
-        "events.jsonl",
+        "deleted.json",
         "experiment.toml",
-        "metrics.jsonl",
         "provenance.json",
         "simulation.lock",
         "summary.json",
     }
     table = json.loads((replay_of(home) / "forgotten.json").read_text())
-    assert {each["path"] for each in table["deleted"]} >= {"model.onnx", "report.html", "peers/peer2.safetensors"}
+    deleted = {each["path"] for each in table["deleted"]}
+    assert deleted >= {"model.onnx", "report.html", "peers/peer2.safetensors", "metrics.jsonl", "events.jsonl"}
+    summary = json.loads((old / "summary.json").read_text())
+    assert {key: summary[key] for key in ("together", "per_peer", "common")} == {
+        "together": None,
+        "per_peer": {},
+        "common": None,
+    }
+    assert summary["bytes_sent"] > 0
     assert table["peers"] == ["peer2"]
     assert table["data"] == {"peer0": True, "peer1": True, "peer3": True}
     page = (home / "page.html").read_text()
@@ -228,10 +237,13 @@ def test_totals_and_coefficients_of_a_live_run_go_with_its_models(home):
     old, new = sorted((home / "runs").glob("small-*"), key=lambda path: path.stat().st_mtime_ns)
     assert main(["forget", str(old), "--replayed", str(new), "--key", "officer.pem"]) == 0
     assert sorted(path.name for path in (old / "peers").iterdir()) == [f"peer{number}.journal" for number in range(4)]
-    assert json.loads((old / "summary.json").read_text())["explained"] is None
+    summary = json.loads((old / "summary.json").read_text())
+    assert (summary["explained"], summary["together"]) == (None, None)
     table = json.loads((new / "forgotten.json").read_text())
     assert {"peers/peer0.evidence.jsonl", "peers/peer0.evidence.key"} <= {each["path"] for each in table["deleted"]}
-    assert [(each["path"], each["keys"]) for each in table["emptied"]] == [("summary.json", ["explained"])]
+    (emptied,) = table["emptied"]
+    assert emptied["path"] == "summary.json"
+    assert {"explained", "per_peer"} <= {*emptied["keys"]}
     assert table["data"] == {"peer0": True, "peer1": None, "peer2": True, "peer3": True}
 
 
@@ -297,16 +309,116 @@ def test_a_chain_with_totals_and_an_exported_table_are_deleted_and_one_of_gossip
     ]
 
 
-def test_coefficients_leave_the_summary_and_its_scores_stay(home, capsys):
+def test_coefficients_and_scores_leave_the_summary_and_its_costs_stay(home, capsys):
     old = simulated(home, tables(home) | {"data": {**tables(home)["data"], "test": 0.2}})
     (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))
     before = (old / "summary.json").read_text()
     assert main(["forget", str(old), "--rows", "gone-{peer}.txt", "--key", "officer.pem"]) == 0
-    assert json.loads((old / "summary.json").read_text()) == json.loads(before) | {"explained": None}
+    first, now = json.loads(before), json.loads((old / "summary.json").read_text())
+    changed = {key for key in first if first[key] != now[key]}
+    assert {"explained", "together", "per_peer"} <= changed
+    assert not changed & {"bytes_sent", "privacy", "rounds", "seed", "versions"}
+    assert main(["report", str(old)]) == 2
+    assert "because p2pfl forget has deleted them; name its replay" in capsys.readouterr().err
     assert main(["forget", "--check", str(replay_of(home))]) == 0
     (old / "summary.json").write_text(before)
     assert main(["forget", "--check", str(replay_of(home))]) == 1
     assert "summary.json of the old run still has explained" in capsys.readouterr().err
+
+
+def test_a_withdrawal_after_a_withdrawal_leaves_the_first_certificate_valid(home, capsys):
+    old = simulated(home, SMALL)
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 0
+    first = replay_of(home)
+    assert main(["forget", str(first), "--peer", "peer1", "--key", "officer.pem"]) == 0
+    capsys.readouterr()
+    assert main(["forget", "--check", str(first)]) == 0
+    error = capsys.readouterr().err
+    assert "not checked: peer0.safetensors, peer1.safetensors, peer3.safetensors, which a later withdrawal has" in error
+    (first / "deleted.json").unlink()
+    assert main(["forget", "--check", str(first)]) == 1
+    assert "the model peer0.safetensors of the replay is gone" in capsys.readouterr().err
+
+
+def test_a_forget_that_was_killed_while_it_deleted_is_completed(home, monkeypatch):
+    old = simulated(home, SMALL)
+    files = {str(path.relative_to(old)) for path in (old / "peers").iterdir()}
+    unlink, gone = Path.unlink, []
+
+    def killed(path, *, missing_ok=False):
+        if path.is_relative_to(old.relative_to(home)) or path.is_relative_to(old):
+            if len(gone) == 3:
+                raise KeyboardInterrupt
+            gone.append(path)
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 130
+    replay = replay_of(home)
+    assert gone
+    assert not (replay / "forgotten.json").exists()
+    assert main(["forget", str(old), "--replayed", str(replay), "--key", "officer.pem"]) == 0
+    table = json.loads((replay / "forgotten.json").read_text())
+    assert {each["path"] for each in table["deleted"]} >= files
+    assert sorted(table["models_before"]) == sorted(
+        name.split("/")[1] for name in files if name.endswith(".safetensors")
+    )
+    assert main(["forget", "--check", str(replay)]) == 0
+
+
+def certificates_of_peers(home):
+    """Let each of three peers certify a withdrawal with a copy of the runs of its own; return their directories."""
+    old, new = (home / "runs" / name for name in ("old", "new"))
+    simulated(home, BOOSTING).rename(old)
+    (home / "small.toml").write_bytes(
+        tomli_w.dumps(BOOSTING | {"learning": {"algorithm": "exact", "without": ["peer3"]}}).encode()
+    )
+    assert main(["simulate", "small.toml", "--no-baselines", "--unaccounted"]) == 0
+    max((home / "runs").glob("small-*"), key=lambda path: path.stat().st_mtime_ns).rename(new)
+    roster, folders = {}, []
+    for number in range(3):
+        peer, identity = f"peer{number}", Identity(bytes([number + 1] * 32))
+        identity.save(home / f"{peer}.pem")
+        roster[peer] = identity.public
+        for folder in (old, new):
+            copied = Path(shutil.copytree(folder, home / peer / folder.name))
+            for path in copied.glob("peers/*.safetensors"):
+                if not path.name.startswith(peer):
+                    path.unlink()
+        folders.append(home / peer / "new")
+        signed = ["--key", f"{peer}.pem", "--html", str(home / peer / "page.html")]
+        assert main(["forget", str(home / peer / "old"), "--replayed", str(folders[-1]), *signed]) == 0
+    Roster(roster).write(home / "roster.toml")
+    return folders
+
+
+def test_an_outsider_checks_the_certificates_of_all_who_remain(home, capsys):
+    folders = certificates_of_peers(home)
+    capsys.readouterr()
+    checking = ["forget", "--roster", "roster.toml", "--check"]
+    assert main([*checking, *map(str, folders)]) == 0
+    error = capsys.readouterr().err
+    assert "checked: the signature of peer1, 1 model of the replay" in error
+    assert "that all who remain have certified: peer0, peer1, peer2, and that all hold the same new model" in error
+    assert main([*checking, *map(str, folders[:2])]) == 0
+    assert "not checked: the copies of peer2, who remain" in capsys.readouterr().err
+    assert "peer1, peer2 had the old model, too" in (home / "peer0" / "page.html").read_text()
+
+
+def test_a_certificate_of_another_signer_or_of_another_model_is_named(home, capsys):
+    folders = certificates_of_peers(home)
+    path = folders[1] / "forgotten.json"
+    certificate = read_certificate(path)
+    lies = {
+        "no key of peer1 in the roster has signed it": (certificate, "peer0.pem"),
+        "has another new model than": (msgspec.structs.replace(certificate, parameters="0" * 64), "peer1.pem"),
+        "they differ in rounds": (msgspec.structs.replace(certificate, rounds=9), "peer1.pem"),
+    }
+    for sentence, (lie, key) in lies.items():
+        write_certificate(sign_certificate(lie, Identity.load(home / key)), folders[1])
+        assert main(["forget", "--roster", "roster.toml", "--check", *map(str, folders)]) == 1
+        assert sentence in capsys.readouterr().err
 
 
 def test_a_peer_leaves_alone_if_the_certificate_records_it_and_three_leave_together(home, capsys):
@@ -384,4 +496,4 @@ def test_without_the_old_run_nobody_says_that_its_files_are_gone(home, capsys):
     old.rename(home / "elsewhere")
     capsys.readouterr()
     assert main(["forget", "--check", str(replay_of(home))]) == 0
-    assert "nobody has checked that its files are gone" in capsys.readouterr().err
+    assert "not checked: whether the files of" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_what_runs_of_two_epsilons_show_of_a_label_follows_from_the_larger_one()
 def clinic(*, rows=400, keys=("id", "name"), classes=("no", "yes"), secret=None, epsilon=1.0):
     """Return the changed label of each person, of a table that has an order, keys and classes."""
     order = np.arange(400)[:rows] if isinstance(rows, int) else np.asarray(rows)
-    values = {"id": [f"n{row}" if row % 10 else None for row in order], "name": [f"z{row}" for row in order]}
+    values = {"id": [f"n{row}" if row % 10 else None for row in order], "name": [f"n{row + 1}" for row in order]}
     target = (order % 2 == 0).astype(int) if classes[0] == "no" else (order % 2).astype(int)
     party = Party(
         order[:, None].astype(float),

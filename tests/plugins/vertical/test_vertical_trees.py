@@ -168,6 +168,26 @@ def test_several_classes_have_a_tree_each_in_a_round_and_predictions_are_those_o
 
 
 @pytest.mark.slow
+def test_trees_end_as_early_as_those_of_the_joined_table(tmp_path):
+    stopping = {"early_stopping": True, "n_iter_no_change": 2, "learning_rate": 0.9, "validation": 0.3}
+    experiment = boosted(**stopping) | {"rounds": 40}
+    run = simulate(experiment, folder=tmp_path / "run")
+    assert run.summary["difference"] == 0.0
+    assert run.summary["together"] == run.summary["pooled"]
+    grown = int((run.models["bob"]["joint_feature"][:, 0] >= 0).sum())
+    assert 2 <= grown < 40
+    assert 2 <= int(run.models["bob"]["trees"]) < 40  # of the label holder's columns alone
+    ended = simulate(boosted(**stopping) | {"rounds": grown}, folder=tmp_path / "short")
+    assert np.array_equal(run.models["bob"]["joint_value"][:grown], ended.models["bob"]["joint_value"])
+
+
+@pytest.mark.slow
+def test_early_stopping_without_a_validation_row_is_refused():
+    with pytest.raises(ModelError, match="is none to decide when to stop"):
+        simulate(boosted(early_stopping=True, validation=0.001))
+
+
+@pytest.mark.slow
 def test_people_whom_a_party_lacks_have_missing_values(tmp_path, capsys):
     experiment, features, targets = clinic(tmp_path)
     lines = (tmp_path / "ada.csv").read_text().splitlines()
@@ -290,10 +310,11 @@ def test_an_owner_of_columns_learns_no_class_from_the_levels_that_it_merges():
         ({"classes": 3}, DataError, "bob has 2 classes, but model.options.classes is 3"),
         ({"classes": 1}, ModelError, "model.options.classes is 1; set it to at least 2"),
         ({"loss": "quantile"}, ExperimentError, "model.options.loss"),
-        ({"early_stopping": True}, ExperimentError, "boosting of columns has no option early_stopping"),
+        ({"validation": 1.0}, ModelError, "model.options.validation is 1.0"),
+        ({"scale": True}, ExperimentError, "boosting of columns has no option scale"),
         ({"max_bins": 1}, InputError, "model.options.max_bins is 1"),
     ],
-    ids=["classes", "other classes", "one class", "loss", "option", "range"],
+    ids=["classes", "other classes", "one class", "loss", "validation", "option", "range"],
 )
 def test_what_boosting_refuses_is_one_sentence_before_anything_leaves(options, kind, sentence):
     with pytest.raises(kind, match=sentence):

@@ -1,0 +1,126 @@
+"""Check of certificates of forgetting by somebody who has them, alone or together, and the files that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from p2pfl.plugins.evidence.certificate import Certificate, file_digest, read_deletion
+from p2pfl.privacy.keys import Roster, key_text
+from p2pfl.results.formats import count_of
+from p2pfl.results.run_files import table_of
+
+SHARED = ("peers", "experiment_before", "experiment_after", "rounds", "start")
+"""Fields that the certificates of all peers of one withdrawal have in common."""
+
+
+class CertificateCheck(msgspec.Struct, frozen=True):
+    """Result of a check.
+
+    Attributes
+    ----------
+    faults
+        What is not so.
+    checked, unchecked
+        What was checked, and what could not be.
+    """
+
+    faults: list[str] = []
+    checked: list[str] = []
+    unchecked: list[str] = []
+
+
+def check_certificate(certificate: Certificate, *, replay: Path, old: Path, roster: Roster | None) -> CertificateCheck:
+    """Check a certificate with the files that are here.
+
+    Parameters
+    ----------
+    certificate
+        The certificate.
+    replay, old
+        Directories of the replay and of the old run, which may be absent.
+    roster
+        Public keys of all peers; without it a signature by any key passes.
+    """
+    result = CertificateCheck()
+    if not certificate.signer:
+        result.faults.append("nobody has signed it")
+    elif not certificate.valid:
+        result.faults.append("it was changed after it was signed")
+    elif roster is not None:
+        signers = [peer for peer, key in roster.peers.items() if key_text(key) == certificate.signer]
+        if not {*signers} & {*certificate.holders}:
+            result.faults.append(f"no key of {', '.join(certificate.holders)} in the roster has signed it")
+    if not result.faults:
+        result.checked.append("the signature" if roster is None else f"the signature of {signers[0]}")
+    _check_models(certificate, replay, result)
+    _check_deletion(certificate, old, result)
+    return result
+
+
+def _check_models(certificate: Certificate, replay: Path, result: CertificateCheck) -> None:
+    """Compare the models of the replay with those of the certificate."""
+    if not (replay / "experiment.toml").is_file():
+        result.unchecked.append("the new models, which are not here")
+        return
+    later = {each.path: each.sha256 for each in read_deletion(replay).deleted}
+    gone, same = list[str](), 0
+    for name, digest in certificate.models_after.items():
+        path = replay / "peers" / name
+        if path.is_file() and file_digest(path) != digest:
+            result.faults.append(f"the model {name} of the replay is another one")
+        elif path.is_file():
+            same += 1
+        elif later.get(f"peers/{name}") == digest:
+            gone.append(name)
+        else:
+            result.faults.append(f"the model {name} of the replay is gone")
+    result.checked.extend([f"{count_of(same, 'model')} of the replay"] if same else [])
+    result.unchecked.extend([f"{', '.join(gone)}, which a later withdrawal has deleted"] if gone else [])
+
+
+def _check_deletion(certificate: Certificate, old: Path, result: CertificateCheck) -> None:
+    """Look for files of the old run that the certificate calls deleted."""
+    files = len(certificate.deleted) + len(certificate.emptied)
+    if files and not old.is_dir():
+        result.unchecked.append(
+            f"whether the files of {certificate.run} are gone, which is not here; name its parent by --runs"
+        )
+        return
+    faults = [
+        f"{each.path} of the old run is still there" for each in certificate.deleted if (old / each.path).exists()
+    ]
+    for emptied in certificate.emptied:
+        table = table_of(old / emptied.path, what="a table")
+        faults += [f"{emptied.path} of the old run still has {key}" for key in emptied.keys if table.get(key)]
+    result.faults.extend(faults)
+    if files and not faults:
+        result.checked.append(f"that {count_of(files, 'file')} of {certificate.run} have nothing of a model")
+
+
+def check_together(certificates: Sequence[Certificate]) -> CertificateCheck:
+    """Compare the certificates of several peers, and name those that are missing.
+
+    Parameters
+    ----------
+    certificates
+        One or more.
+    """
+    result, first = CertificateCheck(), certificates[0]
+    for each in certificates[1:]:
+        if different := [name for name in SHARED if getattr(each, name) != getattr(first, name)]:
+            result.faults.append(
+                f"{each.replay} is about another replay than {first.replay}: they differ in {different[0]}"
+            )
+        elif each.parameters != first.parameters:
+            result.faults.append(f"{each.replay} has another new model than {first.replay}")
+    held = {peer for each in certificates for peer in each.holders}
+    remaining = held | {peer for each in certificates for peer in each.others}
+    if missing := sorted(remaining - held):
+        result.unchecked.append(f"the copies of {', '.join(missing)}, who remain and whose certificates were not given")
+    elif not result.faults:
+        models = ", and that all hold the same new model" if first.parameters and len(remaining) > 1 else ""
+        result.checked.append(f"that all who remain have certified: {', '.join(sorted(held))}{models}")
+    return result
