@@ -78,6 +78,7 @@ def test_scores_are_those_of_the_label_holder(capsys, run, tmp_path):
     assert [line.split()[0] for line in printed.splitlines() if line.startswith(peers)] == ["bob"]
     page = (tmp_path / "run.html").read_text()
     assert f"Together {run.summary['together']:.3f}, alone {run.summary['alone']:.3f} (r2, of bob)" in page
+    assert "over 1 peer<" in page
     assert "Curves" not in page  # of a single round
 
 
