@@ -28,14 +28,12 @@ MASK_KEYS = ("mask", "mask_graph", "departures")
 LEFT = {
     "unsettled": "if a peer disappears for good, its masks may stay in the mean, and the run reports this",
     "go_on": (
-        "if a peer disappears, or most of its neighbours lack its model for too long, the others remove its masks, or "
-        "play the round again under fresh masks where the graph is not complete, and then private noise alone hides "
-        "its update of that round from whoever holds its model"
+        "if a peer disappears, or does not report for too long, the others play the round again without it, and then "
+        "private noise alone hides its update of that round from whoever holds its model"
     ),
     "bare": (
-        "if a peer disappears, or most of its neighbours lack its model for too long, the others remove its masks, or "
-        "play the round again under fresh masks where the graph is not complete, and then its exact update of that "
-        "round is visible to whoever holds its model, because there is no private noise"
+        "if a peer disappears, or does not report for too long, the others play the round again without it, and then "
+        "its exact update of that round is visible to whoever holds its model, because there is no private noise"
     ),
     "stop": "if the model of a peer is missing for good, the others wait for it, and end if it does not return",
 }

@@ -227,14 +227,9 @@ class Plan:
         return count_shared(self.algorithm, self.learner.layout.size)
 
     @property
-    def decided(self) -> bool:
-        """True if live peers decide which releases of a round count."""
-        return self.masked and self.protection.wanted.departures != "unsettled"
-
-    @property
     def commits(self) -> bool:
-        """True if the members of a round commit it together, because one gossip step does not give all the average."""
-        return self.decided and not (self.asked.graph and self.asked.graph.uniform)
+        """True if the members of a round commit it together, so that no masks of a missing peer stay."""
+        return self.masked and self.protection.wanted.departures != "unsettled"
 
     @property
     def masked(self) -> bool:

@@ -566,9 +566,8 @@ class PrivacySettings(Section, frozen=True):
         hide it, else 1.
     departures
         When a peer disappears during a round under masks, ``unsettled`` continues with its masks in the models.
-        ``go_on`` lets a majority decide whether its model, or the round, counts, and continues without it; this can
-        show its update without masks, and a malicious neighbour can cause it. ``stop`` waits for it and plays the round
-        again, or ends. See docs/churn.md.
+        ``go_on`` plays the round again without it; this can show its update without masks, and a malicious peer can
+        cause it. ``stop`` waits for it and plays the round again, or ends. See docs/churn.md.
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget

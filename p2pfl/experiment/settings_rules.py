@@ -490,7 +490,7 @@ DECIDED = tuple(
     for when, because in (
         (
             lambda it: it.experiment.privacy.mask_graph != "same",
-            "with privacy.mask_graph, because only neighbours vote on a model",
+            "with privacy.mask_graph, because only neighbours know that they have each other's models",
         ),
         (lambda it: not it.algorithm.linear, "with {algorithm}, which {it.algorithm.nonlinear}"),
         (
@@ -506,12 +506,12 @@ DECIDED = tuple(
             "with learning.patience on {kind}, where peers flood the condition to stop after a round counts",
         ),
         (
-            lambda it: _sparse(it) and it.experiment.transport.quorum < 1,
-            "with transport.quorum below 1 on {kind}, where all peers agree on the number of the first attempt",
+            lambda it: it.experiment.transport.quorum < 1,
+            "with transport.quorum below 1, because all peers agree on the number of the first attempt",
         ),
     )
 )
-"""Agreement on which releases of a round count."""
+"""Agreement on which rounds count."""
 
 BLOCKS = "with columns of the same people at different peers"
 """Beginning of a reason."""

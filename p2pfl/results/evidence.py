@@ -214,9 +214,14 @@ class EvidenceEntry(msgspec.Struct, frozen=True):
         """Bytes that are signed."""
         return _encoder.encode(msgspec.structs.replace(self, signature=""))
 
-    def signed_by(self, key: str) -> bool:
-        """Return whether the owner of a public key signed it."""
-        return verify_text(key, self.message, self.signature, domain=DOMAIN)
+    def signed_by(self, key: str, *, line: bytes) -> bool:
+        """Return whether the owner of a public key signed the line of the entry.
+
+        The bytes of the line count, with fields that only other versions of the program know.
+        """
+        ending = f'"signature":"{self.signature}"}}'.encode()
+        unsigned = line.removesuffix(ending) + b'"signature":""}'
+        return line.endswith(ending) and verify_text(key, unsigned, self.signature, domain=DOMAIN)
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")

@@ -98,7 +98,7 @@ def totalling(name, middle):
         "edges": Edges(name, STARS[middle]),
         "row_bytes": LARGEST,
         "chunk": LARGEST,
-        "decider": "verdicts",
+        "commits": True,
     }
     return Session(
         MessageCodec(SWARM, announcement(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given

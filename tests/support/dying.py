@@ -8,7 +8,7 @@ from p2pfl.algorithms import State
 from p2pfl.core.errors import TransportError
 from p2pfl.experiment import Experiment, plan
 from p2pfl.network.peer import Peer
-from p2pfl.network.protocol.interface.effects import Concluded, Decided, Publish
+from p2pfl.network.protocol.interface.effects import Concluded, Publish
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.privacy.keys import FIRST, SeededSource
@@ -37,8 +37,6 @@ class Death:
         Of the peers that ended, by name, and of all.
     events
         Number of events of the victim in ``round``.
-    dropped
-        By round, the set of peers whose models each survivor dropped.
     outcomes
         By round, the outcomes of its attempts at each survivor, in turn.
     sent
@@ -54,7 +52,6 @@ class Death:
     states: dict[str, State] = field(default_factory=dict)
     records: dict[str, list[Record]] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
-    dropped: dict[int, list[frozenset[str]]] = field(default_factory=dict)
     outcomes: dict[int, dict[str, list[Concluded]]] = field(default_factory=dict)
     sent: Counter[str] = field(default_factory=Counter)
     bytes_out: int = 0
@@ -118,8 +115,6 @@ class Death:
         def carried_out(effect):
             if isinstance(effect, Publish):
                 self.sent[type(effect.message).__name__] += 1
-            if isinstance(effect, Decided) and peer.name != VICTIM:
-                self.dropped.setdefault(peer.mailbox.gossip_step[0], []).append(effect.dropped)
             if isinstance(effect, Concluded) and peer.name != VICTIM:
                 of_round = self.outcomes.setdefault(peer.mailbox.gossip_step[0], {})
                 of_round.setdefault(peer.name, []).append(effect)

@@ -14,9 +14,8 @@ import torch
 from ballots import COUNTED, cast, decision, prepare, promised
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
 from known_peers import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership, seal
-from p2pfl.network.protocol.agreement.settlement import Fetch
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
-from p2pfl.network.protocol.interface.requests import Decide, Offer
+from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
 from p2pfl.network.protocol.wire.messages import (
@@ -45,20 +44,18 @@ from p2pfl.network.protocol.wire.total_messages import (
 )
 from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
+    Admission,
     Ballot,
     Contradiction,
-    Copy,
     Decision,
-    Halves,
+    JoinRequest,
     OfVerdicts,
     Promise,
     Proposal,
-    Release,
     Votes,
-    Wanted,
 )
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
-from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, head_of, read_row
+from p2pfl.network.protocol.wire.wire_rows import encode_row, head_of, read_row
 from p2pfl.privacy.secagg.protocol import SumSlot
 
 # ---------------------------------------------------------------------- verdicts
@@ -68,13 +65,13 @@ KEY = bytes([9]) * 32
 
 
 def vote(member, peer="ada", *, number=0):
-    """A signed vote on a release of the first round."""
-    return resigned(cast(peer, 1, 0, member, number, peer if number == 0 else member, COUNTED, voter=1))
+    """A signed vote on a report of the first round."""
+    return resigned(cast(peer, 0, 0, member, number, peer if number == 0 else member, COUNTED, voter=1))
 
 
 def promise(member, *, voted=False):
-    """A signed promise for ada's ballot on the release of bob, and the vote for it that it reports."""
-    made = promised("bob", 1, 0, member, 1, "ada", 1)
+    """A signed promise for ada's ballot on the report of bob, and the vote for it that it reports."""
+    made = promised("bob", 0, 0, member, 1, "ada", 1)
     if voted:
         last = {"voted": Ballot(0, "bob"), "value": COUNTED, "proof": (vote("bob", "bob"),)}
         made = msgspec.structs.replace(made, **last)
@@ -89,28 +86,25 @@ def resigned(changed):
 
 
 def voting():
-    """The verdicts of bob, which has sent its release, and holds ada's."""
+    """The commits of bob, which has begun the first attempt."""
     made = totalling("bob", "bob")
-    made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0, partners={})), 0, decided=True), now=0.0)
-    made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
-    made.verdicts.copies.fetch([Fetch(Release("cleo", 1, 0, 0), KEY, ("ada",))])
-    return made.verdicts
+    made.handle(Try(0, 0, ("ada", "bob", "cleo")), now=0.0)
+    return made.commits
 
 
 VOTED = (
     Votes((vote("ada"), vote("ada", "bob"))),
-    prepare("ada", "bob", 1, 0, 1),
+    prepare("ada", "bob", 0, 0, 1),
     promise("ada", voted=True),
     Proposal(
-        resigned(cast("bob", 1, 0, "ada", 1, "ada", DROPPED, voter=1, final=False)), (promise("ada"), promise("cleo"))
+        resigned(cast("bob", 0, 0, "ada", 1, "ada", DROPPED, voter=1, final=False)), (promise("ada"), promise("cleo"))
     ),
     decision(vote("ada"), vote("bob")),
-    Halves(0, {"bob": bytes(32)}, ("bob",), 1),
     Contradiction(vote("cleo"), resigned(msgspec.structs.replace(vote("cleo"), value=KEY))),
-    Wanted("cleo", 1, 0, KEY),
-    Copy("cleo", 1, 0, KEY, 0, 9, memoryview(b"copy")),
+    JoinRequest(1),
+    Admission(0, 1, ("ada", "bob")),
 )
-"""What ada sends to bob while they decide which releases count."""
+"""What ada sends to bob while they decide whether a round counts."""
 
 
 # ---------------------------------------------------------------------- all kinds

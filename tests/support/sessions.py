@@ -27,7 +27,6 @@ def session(name="ada", *, life=LIFE, patience=10.0, length=LENGTH, keeps=False,
     graph = complete(len(names)).named(names)
     ledgers = PeerLedgers(name, gossip=others if keeps else None, masks=(), heaviest=heaviest(len(names)))
     how = {"row_bytes": row_bytes(length, torch.float32), "chunk": 1024, "patience": patience} | given
-    how.setdefault("decider", "verdicts")
     return Session(
         MessageCodec("s", me),
         membership=Membership(me, frozenset(others)),
@@ -62,16 +61,14 @@ def heartbeat(name, *, life=LIFE, round=0, step=0, first=0, tail=0, head=0, wait
     return arrived(name, Pulse(life, 0, tail, head, round, step, waiting=waiting, first=first))
 
 
-def model(round=0, *, value=1.0, length=LENGTH, voted=False, masked=None):
-    """A model whose numbers are all the same; its owner's vote is to follow if the peers vote on it."""
-    partners = (masked or {}) if voted else None
-    return Encoded(encode_row(torch.full((length,), value), round=round, step=0, partners=partners))
+def model(round=0, *, value=1.0, length=LENGTH):
+    """A model whose numbers are all the same."""
+    return Encoded(encode_row(torch.full((length,), value), round=round, step=0))
 
 
-def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, size=1000, voted=False):
-    """The chunks of a model of a neighbour, with its vote if the peers vote on it."""
-    vote = [bytes(64)] if voted else []
-    cut = Pieces([*model(round, value=value, length=length, voted=voted), *vote], size=size)
+def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, size=1000):
+    """The chunks of a model of a neighbour."""
+    cut = Pieces(model(round, value=value, length=length), size=size)
     total, offset = cut.left, 0
     found = []
     for number, piece in enumerate(cut, start=sequence):

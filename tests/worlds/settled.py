@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Protocol
 
 import torch
@@ -96,8 +95,8 @@ class SettledWatch:
         """Compare the verdicts that a peer knows with those of all others."""
         if peer.phase == "learning":
             self.begun.add(peer.name)
-        if peer.session.decider is not None:
-            for settlement in peer.session.decider.ballots.open.values():
+        if peer.session.commits is not None:
+            for settlement in peer.session.commits.ballots.open.values():
                 for release, record in settlement.latest.items():
                     if record.decided is not None and release not in self.verdicts:
                         self.verdicts[release] = record.decided.value
@@ -125,33 +124,7 @@ def verdict(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kind
         return ""
     goals = {name: plan.learner.goal(name) for name in plan.topology.peers}
     most = plan.experiment.rounds * 2.0 ** (1 - plan.protection.settings.bits)
-    failure = _committed(seen, goals, most) if plan.commits else _averaged(seen, goals, most)
-    return failure or _went_on(plan, seen, ended, kinds=kinds)
-
-
-def _averaged(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: float) -> str:
-    """All rows after a round are one mean of goals, without a mask."""
-    counted: frozenset[str] | None = None
-    for (round, _), rows in sorted(seen.rows.items()):
-        for name, row in sorted(rows.items()):
-            if counted is None or _off(row, goals, counted) > most:
-                before, counted = counted, _among(row, goals, most)
-                if counted is None:
-                    return f"the row of {name} after round {round} is the mean of no peers' goals"
-                if before is not None:
-                    return f"{name} ends round {round} with the mean of {sorted(counted)}, others of {sorted(before)}"
-    return ""
-
-
-def _among(row: Rows, goals: Mapping[str, torch.Tensor], most: float) -> frozenset[str] | None:
-    """Return the peers of whose goals a row is the mean; ``None`` if there are none."""
-    subsets = (frozenset(some) for count in range(len(goals), 0, -1) for some in combinations(sorted(goals), count))
-    return next((some for some in subsets if _off(row, goals, some) <= most), None)
-
-
-def _off(row: Rows, goals: Mapping[str, torch.Tensor], among: Collection[str]) -> float:
-    mean = torch.stack([goals[name] for name in sorted(among)]).mean(0)  # [P]
-    return float((row[0] - mean).abs().max())
+    return _committed(seen, goals, most) or _went_on(plan, seen, ended, kinds=kinds)
 
 
 def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: float) -> str:

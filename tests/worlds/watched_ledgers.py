@@ -48,9 +48,9 @@ class WatchedFlows(FlowLedger):
         watched.owner, watched.changed, watched.fail, watched.net = owner, changed, fail, entered.net
         return watched
 
-    def deliver(self, partner: str, gossip_step: GossipStep, row: Row, *, counts: bool = False) -> Row | None:
+    def deliver(self, partner: str, gossip_step: GossipStep, row: Row) -> Row | None:
         """Return the flow of a row."""
-        moved = super().deliver(partner, gossip_step, row, counts=counts)
+        moved = super().deliver(partner, gossip_step, row)
         if moved is not None:
             entered = self.net.setdefault(partner, {})
             if gossip_step in entered:
@@ -66,14 +66,6 @@ class WatchedFlows(FlowLedger):
     def revive(self, partner: str, since: GossipStep) -> dict[GossipStep, Row]:
         """Listen to a partner's next life; return what is taken back."""
         return self._taken(partner, super().revive(partner, since))
-
-    def retract(self, partner: str, gossip_step: GossipStep) -> Row | None:
-        """Take back the row of a partner, in whose place another one counts."""
-        back = super().retract(partner, gossip_step)
-        if back is not None:
-            self.net.get(partner, {}).pop(gossip_step, None)
-            self.changed()
-        return back
 
     def _taken(self, partner: str, back: dict[GossipStep, Row]) -> dict[GossipStep, Row]:
         for gossip_step in back:

@@ -304,10 +304,12 @@ class Peer:
 
     async def _resume(self) -> FirstRound:
         """Decide from which checkpoint to go on, and with which round."""
-        chosen, number = await resume_peer(self.connection, self.keeper)
-        first = FirstRound(number, chosen, self.keeper.journal.over)
-        if self.plan.commits and self.session.shared.progress.running and not first.over:
+        plan, over = self.plan, self.keeper.journal.over
+        joins = plan.commits and not over
+        if joins and plan.protection.wanted.departures == "stop" and self.session.shared.progress.running:
             raise ResumeError(explain_exclusion(self.name))
+        chosen, number = await resume_peer(self.connection, self.keeper, joins=joins)
+        first = FirstRound(number, chosen, over)
         if first.late and not first.over:
             again = self.keeper.former.journal is not None
             rounds = self.plan.experiment.rounds

@@ -28,7 +28,6 @@ from p2pfl.network.protocol.incoming.plausible import AFTER
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
-from p2pfl.network.protocol.session.shared import Decider
 from p2pfl.network.protocol.session.streams import arrive_singly
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
@@ -130,7 +129,7 @@ def start_of(
     ExperimentError
         The plan needs a peer that keeps its votes on the disk, and there is no store.
     """
-    if plan.decided and store is None and isinstance(source, SecretSource):  # simulated peers never restart
+    if plan.commits and store is None and isinstance(source, SecretSource):  # simulated peers never restart
         raise ExperimentError(
             "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
             "could vote twice; give Peer a store, or leave privacy.departures out"
@@ -203,8 +202,6 @@ async def join(
     client = f"{start.swarm}-{start.name}-{me.incarnation:x}"
     channel = await stack.enter_async_context(transport.join(client, will=will))
     session = _session(plan, codec, start.membership, mailbox, limit=channel.limit)
-    if session.verdicts is not None:
-        session.verdicts.restore(keeper.journal.verdicts)
     if session.commits is not None and not keeper.former.bare:  # or else its attempts may have the same numbers
         session.commits.restore(keeper.journal.verdicts)
     relay = None
@@ -227,25 +224,13 @@ async def join(
 
 
 def _session(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
-    """Return the session of a peer, over a channel that accepts payloads of ``limit`` bytes.
-
-    Raises
-    ------
-    ExperimentError
-        Peers decide which releases count, but models are too large to be taken back.
-    """
+    """Return the session of a peer, over a channel that accepts payloads of ``limit`` bytes."""
     name, settings = membership.me.peer, plan.experiment.transport
     dtype = torch.int64 if plan.protection.settings.hidden else plan.learner.dtype
-    size, voters = plan.learner.layout.size + count_extra(plan.algorithm), len(plan.topology.peers) * plan.decided
-    largest, chunk = row_bytes(size, dtype, partners=voters), min(settings.chunk, limit)
+    size = plan.learner.layout.size + count_extra(plan.algorithm)
+    largest, chunk = row_bytes(size, dtype), min(settings.chunk, limit)
     edges = Edges(name, plan.topology, plan.weights)
     ledgers = peer_ledgers_of(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
-    if plan.decided and not plan.commits and not ledgers.conserving:
-        raise ExperimentError(
-            "privacy.departures needs models that fit into the window of a stream, because peers take back models of a "
-            "round; use a smaller model or a larger transport.chunk, or leave privacy.departures out"
-        )
-    decider: Decider | None = "verdicts" if plan.decided else None
     return Session(
         codec,
         membership=membership,
@@ -258,5 +243,5 @@ def _session(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: M
         outage=settings.outage,
         last=plan.experiment.rounds + AFTER,
         sums=plan.protection.sums is not None,
-        decider="commits" if plan.commits else decider,
+        commits=plan.commits,
     )

@@ -104,14 +104,15 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
     aligned = _play(align(learner.parties, source, run=b"audit"), peers)
     table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test, source)
     claims, roles = [], learner.roles
-    if learner.model.predictors:
+    regression = isinstance(learner.model, VerticalRegression)  # others count as predictors what is none
+    if regression and learner.model.predictors:
         fits = []
         for number in range(FITS):
             received = RecordedTotals(roles.label, roles.features, len(table.trained))
             _play(learner.model.fit(table, roles, fresh(seed + number)), peers, received.note)
             fits.append(received.values)
         claims.append(_columns_from_predictors(table, fits, seed=seed))
-    if isinstance(learner.model, VerticalRegression) and table.parties.rows != "hidden" and len(table.held_out):
+    if regression and table.parties.rows != "hidden" and len(table.held_out):
         fit = _play(learner.model.fit(table, roles, fresh(seed)), peers)
         received = RecordedTotals(roles.label, roles.features)
         _play(learner.model.score(table, roles, fit), peers, received.note)

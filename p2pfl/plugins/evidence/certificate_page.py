@@ -112,7 +112,7 @@ def certificate_page(certificate: Certificate) -> str:
             [
                 Bullets([*map(Happening, _capitalised(certificate.undone))])
                 if certificate.undone
-                else "Nothing is open."
+                else f"Nothing is open in the files of {', '.join(certificate.holders)}."
             ],
         ),
         (

@@ -28,7 +28,9 @@ from p2pfl.core.neighbourhood import (
     run_without_loop,
 )
 from p2pfl.core.rows import Rows
+from p2pfl.core.traits import UNDECLARED
 from p2pfl.experiment import Plan
+from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.masking.mask_cover import peer_ledgers_of
 from p2pfl.network.peer.neighbourhoods.live import Conserved, Weighted, values
@@ -89,9 +91,10 @@ class RecordedNeighbourhood:
         runs: Sequence[Path],
         large: bool,
     ) -> None:
-        self.plan, self.played, self.round, self.step = plan, played, played.round, 0
+        self.plan, self.played, self.round = plan, played, played.round
         self.peers = (peer,)
         self._sent, self._runs = sent, runs
+        self.step = self._first_step()
         self._edges = Edges(peer, plan.topology, plan.weights)
         self._ledgers = peer_ledgers_of(plan, peer, large=large)
 
@@ -102,8 +105,6 @@ class RecordedNeighbourhood:
 
     async def mix(self, released: Released) -> Released:
         """Return the average that a live peer computes of the rows."""
-        if self.plan.decided and self.step:  # as live peers do
-            return released
         own, weights = self._own(), self._row_weights()
         if released.chain is None:  # the first gossip step after a release
             released = self._released(own)
@@ -143,6 +144,16 @@ class RecordedNeighbourhood:
         del contribution, size, bits, change, to
         raise refuse_total()
 
+    def _first_step(self) -> int:
+        """Return the first gossip step of the attempt at the round that counts, which is the last one."""
+        if not self.plan.commits:
+            return 0
+        single = declared_traits(self.plan.algorithm, UNDECLARED).single_step
+        steps = 1 if single else self.plan.gossip.steps
+        flood = self.plan.stop.steps if self.plan.stop is not None and self.round else 0  # after the round
+        last = max((step for round, step in self._sent if round == self.round), default=0)
+        return max(0, (last - flood) // steps * steps)
+
     def _row_weights(self) -> dict[str, float]:
         return self._edges.row(self._phase)
 
@@ -155,7 +166,7 @@ class RecordedNeighbourhood:
         if not self._ledgers.conserving:
             return Weighted(released, share)
         step = (self.round, self.step)
-        total = Conserved(released, self._ledgers, gossip_step=step, chain=self.step, peers=len(self._edges.row(0)))
+        total = Conserved(released, self._ledgers, gossip_step=step, chain=self.step)
         self._ledgers.open(step, total.own, weights=weights, chain=self.step)
         return total
 

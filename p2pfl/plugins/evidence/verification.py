@@ -355,7 +355,7 @@ def _chain(own: PeerEvidence, roster: Roster | None) -> Iterator[Difference]:
             if data is not None and fact.data != data:
                 yield Difference(own.peer, round, "the data are others after a restart")
             key, data = fact.key, fact.data
-        if not key or not entry.signed_by(key):
+        if not key or not entry.signed_by(key, line=line):
             yield Difference(own.peer, round, f"entry {number} is not signed by its peer")
 
 

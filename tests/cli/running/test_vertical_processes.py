@@ -70,7 +70,7 @@ def test_new_people_are_predicted_over_a_broker_and_by_the_label_holder_alone_wh
         ada.until("ada has answered a request for 20 rows")
         ada.process.kill()
         kept = run.folder / "experiment.toml"
-        kept.write_text(kept.read_text().replace("gather = 60.0", "gather = 2.0"))
+        kept.write_text(kept.read_text().replace("gather = 60.0", "gather = 8.0"))
         asked = p2pfl(*live, "bob", new.format(peer="bob"))
         alone = read(asked)
         cleo.ctrl_c()
@@ -80,7 +80,7 @@ def test_new_people_are_predicted_over_a_broker_and_by_the_label_holder_alone_wh
     assert [row["parties"] for row in together] == [row["parties"] for row in files] == ["ada bob"] * 19 + ["alone"]
     assert chances(together) == pytest.approx(chances(files), abs=1e-6)
     assert chances(again) == chances(together)
-    assert re.search(r"ada(, cleo)? (did not come|left again) within 2 s", asked.err)
+    assert re.search(r"ada(, cleo)? (did not come|left again) within 8 s", asked.err)
     assert "all rows have the prediction of bob alone" in asked.err
     assert f"bob receives {seen} each of its rows" in asked.err
     assert {row["parties"] for row in alone} == {"alone"}

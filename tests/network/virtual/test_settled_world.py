@@ -3,12 +3,9 @@
 import pytest
 import torch
 
-from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
-from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.agreement.attempt_reports import AttemptOutcome
 from p2pfl.network.protocol.agreement.attempt_reports import outcome as agreed
 from p2pfl.network.protocol.session.decisions import commits
-from p2pfl.network.protocol.session.decisions.verdicts import Verdicts
 from worlds.explore import outcome
 from worlds.settings import Plans, setting
 
@@ -34,34 +31,6 @@ def test_settled_histories_are_survived(seed, plans):
     found = outcome(seed, plans=plans)
     assert setting(seed).settles
     assert not found.failure
-
-
-def test_masks_that_survivors_keep_are_found(monkeypatch, plans):
-    async def none(*_, **__):
-        return []
-
-    monkeypatch.setattr(ReleaseVerdicts, "halves", none)
-    assert "is the mean of no peers' goals" in failure(73, plans)
-
-
-def test_masks_of_a_dead_peer_that_survivors_never_met_are_found(monkeypatch, plans):
-    monkeypatch.setattr(Verdicts, "_widen", lambda *_: None)
-    assert "is the mean of no peers' goals" in outcome(229, plans=plans).failure
-
-
-def test_a_slow_peer_shares_the_mask_of_one_that_released_and_left_before_it(monkeypatch, plans):
-    """Peer 1 releases in the last round, gives up and says goodbye while peer 0 is still in the round before."""
-    found = outcome(4864, plans=plans)
-    assert (found.failure, found.faults["peers that gave up"]) == ("", 1)
-    monkeypatch.setattr(Verdicts, "departed", frozenset())
-    assert "is the mean of no peers' goals" in outcome(4864, plans=plans).failure
-
-
-def test_a_ballot_that_the_owner_of_a_release_begins_on_it_makes_nobody_else_give_up(monkeypatch, plans):
-    """Peer 1 hears nobody and begins a ballot on its own release, whose request reaches the others late."""
-    postpone = Agreement._postpone
-    monkeypatch.setattr(Agreement, "_postpone", lambda self, _: postpone(self, "another member"))
-    assert outcome(4864, plans=plans).faults["peers that gave up"] == 5
 
 
 def test_a_peer_whose_claim_to_its_name_is_lost_until_the_others_have_ended_meets_nobody(plans):

@@ -56,7 +56,7 @@ FOLLOWING = {
     "an optimiser of the server": ["learning.algorithm=fedadam"],
     "steps of different lengths": ["learning.algorithm=fednova"],
     "two releases a round": ["learning.algorithm=gradient_tracking"],
-    "votes on releases": ["privacy.departures=go_on"],
+    "attempts": ["privacy.departures=go_on"],
     "private noise under masks": ["privacy.clip=1.0", "privacy.noise=0.5"],
     "private noise alone": ["privacy.mode=independent", "privacy.clip=1.0", "privacy.noise=0.5"],
     "masks of single precision": ["learning.dtype=float32"],

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import p2pfl
 from p2pfl.cli import main
-from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text
-from p2pfl.results.evidence import Chain, PeerBegan, PeerEnded, RoundPlayed, RowSent, read_chain, tensors_digest
+from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text, sign_text
+from p2pfl.results.evidence import DOMAIN, Chain, PeerBegan, PeerEnded, RoundPlayed, RowSent, read_chain, tensors_digest
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("verify")]  # one process plays the runs for all of them
 
@@ -497,3 +497,15 @@ def test_the_code_that_a_run_directory_names_needs_consent(bundle, capsys, comma
     (folder / "modules" / "evil.py").write_text("raise RuntimeError('it ran')")
     assert main([command[0], str(folder), *command[1:]]) == 2
     assert "--trust-code" in capsys.readouterr().err
+
+
+def test_a_chain_of_a_version_with_fewer_fields_keeps_its_signatures(tmp_path):
+    identity, path = Identity(bytes(range(32))), tmp_path / "ada.evidence.jsonl"
+    fact = {"type": "played", "round": 0, "received": {}, "totals": [], "row": "0" * 64, "spent": None}
+    text = json.dumps({"number": 0, "before": "0" * 64, "fact": fact, "signature": ""}, separators=(",", ":"))
+    signature = sign_text(identity, text.encode(), domain=DOMAIN)
+    path.write_text(text.replace('"signature":""', f'"signature":"{signature}"') + "\n")
+    ((line, entry),) = read_chain(path)
+    assert entry.signed_by(key_text(identity.public), line=line)
+    assert not entry.signed_by(key_text(identity.public), line=line.replace(b'"round":0', b'"round":1'))
+    assert not entry.signed_by(key_text(identity.public), line=line.replace(b'"spent":null', b'"spent":null,"more":1'))

@@ -126,6 +126,8 @@ def test_the_card_of_a_run_names_no_column(capsys, run):
     card = printed(capsys, "card", run.folder)
     assert "Columns of several parties, each of which keeps the part of the model for its own" in card
     assert "bmi" not in card
+    assert "a prediction takes\n  the columns of all parties" in card
+    assert "| mean |" not in card
     assert "glm, which predicts a number" in card
 
 

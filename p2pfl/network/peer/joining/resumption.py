@@ -9,7 +9,8 @@ from p2pfl.experiment import Experiment
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.storage.checkpoint import Checkpoint
 from p2pfl.network.peer.storage.writer import Keeper
-from p2pfl.network.protocol.interface.requests import Begin, Compare, Resume
+from p2pfl.network.protocol.interface.effects import Admitted
+from p2pfl.network.protocol.interface.requests import Begin, Compare, Join, Resume
 from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.membership.entry_round import common, entrance
@@ -94,16 +95,21 @@ def explain_stranding(membership: Membership, kept: int, *, rounds: int, within:
 def explain_exclusion(name: str) -> str:
     """Return why a peer cannot take part again in a run whose peers commit rounds together."""
     return (
-        f'"{name}" cannot take part again while the others run: with privacy.departures on this topology they go on '
-        "with the peers that are left; stop them, and start all with --resume"
+        f'"{name}" cannot take part again, because the others have ended, or their privacy.departures is "stop"; '
+        "start all with --resume"
     )
 
 
-async def resume_peer(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | None, int]:
+async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) -> tuple[Checkpoint | None, int]:
     """Go on from a checkpoint, if there is one, with a round: both are returned.
 
     Where all come back together they go on with the last round that all have; where others go on, with one that is
-    still to come.
+    still to come. If ``joins`` is true, the others play rounds as members, which have to admit this peer.
+
+    Raises
+    ------
+    ResumeError
+        The others have ended and have not admitted this peer.
     """
     kept, journal, session = keeper.former.kept, keeper.former.journal, connection.session
     membership, progress, me = session.membership, session.shared.progress, session.shared.me
@@ -116,6 +122,11 @@ async def resume_peer(connection: Connection, keeper: Keeper) -> tuple[Checkpoin
         attempt = max(
             announcement.attempt for announcement in (me, *there) if announcement.attempt <= me.attempt + LEAP
         )
+    elif joins and progress.running:
+        admitted = await connection.ask(Join())
+        if not isinstance(admitted, Admitted):
+            raise ResumeError(explain_exclusion(me.peer), absent=[], gone=sorted(membership.neighbours))
+        first, attempt = admitted.round, admitted.attempt
     else:
         again = journal is None or journal.released < from_
         first = entrance(from_, others=progress.supported_steps(), again=again)

@@ -14,7 +14,7 @@ from p2pfl.core.neighbourhood import derived
 from p2pfl.experiment import Plan
 from p2pfl.network.protocol.ledgers.flows import Row
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
-from p2pfl.network.protocol.ledgers.payments import Payment, mask_key, points, scatter
+from p2pfl.network.protocol.ledgers.payments import Payment, points, scatter
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy import Masks
@@ -90,7 +90,6 @@ class Cover:
         self.slot: Slot | None = None
         """Of the last release with fresh masks."""
         self._payment: Payment | None = None
-        self._keys: dict[str, bytes] = {}  # of the masks in the last release, by partner
 
     @property
     def deviation(self) -> float:
@@ -118,9 +117,7 @@ class Cover:
         neighbours, here = self._neighbours(round), self._here(round, present)
         return neighbours - here if len(here) < min(self.least, len(neighbours)) else frozenset()
 
-    def partners(
-        self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()
-    ) -> frozenset[str]:
+    def partners(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
         """Return the neighbours of the mask graph with which to mask a release.
 
         Parameters
@@ -129,9 +126,6 @@ class Cover:
             Round of the release.
         present
             Peers that take part in the round. Those of them that share a secret are partners, and must be enough.
-        departed
-            Peers that are gone, but may have released in this round with masks that they share with this peer. They
-            are partners as well, unless they have stated that their releases do not contain such a mask.
 
         Raises
         ------
@@ -141,9 +135,9 @@ class Cover:
         neighbours, here = self._neighbours(round), self._here(round, present)
         if neighbours:
             check_partners(self.ledger.peer, here, neighbours, least=self.least)
-        return here | {each for each in self._here(round, departed) if self.ledger.may_hold(each, round)}
+        return here
 
-    def covers(self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()) -> bool:
+    def covers(self, round: int, *, present: frozenset[str]) -> bool:
         """Return whether the next release will have all masks of the graph, and take no slot yet.
 
         The parameters are those of :meth:`partners`.
@@ -153,9 +147,9 @@ class Cover:
         CoverError
             Too few are there to share a mask with.
         """
-        return self.partners(round, present=present, departed=departed) == self._neighbours(round)
+        return self.partners(round, present=present) == self._neighbours(round)
 
-    def decide(self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()) -> frozenset[str]:
+    def decide(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
         """Choose the masks of the next release: with its partners, and what is owed at the same places.
 
         The parameters are those of :meth:`partners`.
@@ -170,7 +164,7 @@ class Cover:
         CoverError
             Fewer partners are present than a release needs.
         """
-        here = self.partners(round, present=present, departed=departed)
+        here = self.partners(round, present=present)
         there = self.places(round)
 
         def payable(slot: Slot) -> bool:
@@ -179,8 +173,6 @@ class Cover:
         most = self._affordable(RELEASED_NUMBERS, size=len(there))
         self._payment = self.ledger.release(round, partners=here, shared=self._shared, payable=payable, most=most)
         self.slot = self._payment.slot
-        fresh = [mask for mask in self._payment.terms if mask.slot == self.slot]
-        self._keys = {partner: mask_key(mask, self.masks) for mask in fresh for partner in here & {*mask.edge}}
         self.whole = here == self._neighbours(round)
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
@@ -189,19 +181,6 @@ class Cover:
     def _affordable(self, numbers: int, *, size: int) -> int:
         """Return the late masks of each partner that so many numbers allow, so that none of them delays a round."""
         return max(1, numbers // max(1, size * len(self.ledger.partners)))
-
-    def withdraw(self, partner: str) -> bytes:
-        """Return the key of the mask that the last release shares with a partner, which counts as removed from now on.
-
-        Returns
-        -------
-        bytes
-            Empty if the release has no mask with this partner.
-        """
-        key = self._keys.pop(partner, b"")
-        if key and self.slot is not None:
-            self.ledger.withdraw(partner, self.slot)
-        return key
 
     def settle(self, where: Ints) -> Ints | None:
         """Return what is owed at places ``[Q]`` of a row, without fresh masks, ``[1, Q]``; ``None`` for nothing."""

@@ -16,7 +16,6 @@ from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
 from p2pfl.network.peer.masking.round_attempts import AttemptCover, Attempts, MaskedRelease
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
@@ -32,17 +31,6 @@ from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.notices.kinds import Notice, PartnersAwaited
 from p2pfl.results.spending.meter import Meter
-
-
-def find_undecided(kept: Journal, peer: str) -> frozenset[Slot]:
-    """Return the last release of an earlier incarnation unless it counts; not if it is charged already.
-
-    The others may have dropped it, or may still do so, and publish its masks.
-    """
-    last = kept.until
-    rounds = {each.release.round for each in kept.verdicts if each.release.peer == peer and not each.counted}
-    slots = {Slot(last.attempt, round) for round in rounds if round == last.round - 1}
-    return frozenset(slots) - kept.uncovered
 
 
 def last(kept: Journal, reached: int) -> frozenset[Slot]:
@@ -111,9 +99,7 @@ class ModelProtection:
         self.attempts: Attempts | None = None
         self.released = -1
         self._goes_on = plan.protection.wanted.departures == "go_on"
-        self._doubtful = frozenset[Slot]()
-        if self._goes_on:
-            self._doubtful = last(kept, reached) if plan.commits else find_undecided(kept, self.name)
+        self._doubtful = last(kept, reached) if self._goes_on else frozenset[Slot]()
         self._alone = kept.uncovered
 
     async def record(self, keeper: Keeper) -> None:
@@ -147,7 +133,8 @@ class ModelProtection:
             kind = AttemptCover if plan.commits else Cover
             least = plan.protection.partners
             self.cover = kind(self.masks(), ledger, positions=self._places, least=least, charged=self._alone)
-        if isinstance(self.cover, AttemptCover):
+        if isinstance(self.cover, AttemptCover) and self.session.commits is not None:
+            admitted = self.session.commits.admissions.admitted
             self.attempts = Attempts(
                 connection,
                 self.cover,
@@ -156,8 +143,8 @@ class ModelProtection:
                 plan.topology.at(0),
                 steps=1 if declared_traits(plan.algorithm, UNDECLARED).single_step else plan.gossip.steps,
                 goes_on=self._goes_on,
-                members=plan.topology.peers,
-                attempt=ledger.attempt,
+                members=plan.topology.peers if admitted is None else admitted.members,
+                attempt=ledger.attempt if admitted is None else admitted.attempt,
             )
         self._share()
 
@@ -176,7 +163,6 @@ class ModelProtection:
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
         plan = self.plan.protection
-        net.deciding = self._verdicts_of(net.connection)
         # A total costs the same as a release. Releases under masks and in sums are charged as they are prepared.
         within = bool(plan.totals) or (self.relay is None and self.cover is None)
         hidden = plan.mode.wrap(
@@ -206,29 +192,14 @@ class ModelProtection:
             await self.attempts.hide(round)
         elif cover is not None:
             await await_partners(net.connection, lambda: self._missing_partners(cover, round), notify=self.notify)
-            present, departed = self._here(round), self._departed
-            whole = cover.covers(round, present=present, departed=departed)
+            present = self._here(round)
+            whole = cover.covers(round, present=present)
             # First, because a slot that is taken cannot be given back.
             await asyncio.to_thread(self._charge, round, whole=whole)
-            partners = cover.decide(round, present=present, departed=departed)
-            if net.deciding is not None:
-                net.deciding.masked = {peer: self.membership.up[peer].incarnation for peer in partners}
+            cover.decide(round, present=present)
         if self.relay is not None:
             self._share()
             self._charge(round)  # here, where rolls are heard that change what it costs
-
-    def _verdicts_of(self, connection: Connection) -> ReleaseVerdicts | None:
-        """Return what decides which releases of a round count; ``None`` where all that arrive do."""
-        cover = self.cover
-        if cover is None or self.attempts is not None or self.plan.protection.wanted.departures == "unsettled":
-            return None
-
-        def charge(slot: Slot) -> None:
-            if slot not in cover.charged:
-                self.meter.correct(slot.round)
-                cover.charged.add(slot)  # last: the journal may be written meanwhile, and must have its cost
-
-        return ReleaseVerdicts(connection, cover, charge, goes_on=self._goes_on)
 
     def lost(self, missed: Collection[str]) -> frozenset[str]:
         """Return the mask partners that disappeared after this peer masked its last release with them.
@@ -279,12 +250,6 @@ class ModelProtection:
         """Pass the secrets to the part that computes secure sums."""
         if self.relay is not None:
             self.relay.sum_sender.acquaint(self._secrets(self._epochs()))
-
-    @property
-    def _departed(self) -> frozenset[str]:
-        """Neighbours that are gone, but may have released before; none where releases count without a verdict."""
-        verdicts = self.session.verdicts
-        return frozenset() if verdicts is None else verdicts.departed
 
     def _here(self, round: int) -> frozenset[str]:
         """Return the neighbours that take part in a round."""

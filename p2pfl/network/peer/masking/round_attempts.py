@@ -50,7 +50,7 @@ class AttemptCover(Cover):
     alone = False
     drawn: Ints
 
-    def decide(self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()) -> frozenset[str]:
+    def decide(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
         """Choose the masks of the next release: with all mask partners among the members, which are returned.
 
         Raises
@@ -58,7 +58,7 @@ class AttemptCover(Cover):
         CoverError
             Fewer partners are members than a release needs.
         """
-        here = self.partners(round, present=present, departed=departed)
+        here = self.partners(round, present=present)
         self._payment = self.ledger.take(Slot(self.attempt, round), partners=here)
         self.slot, self.whole = self._payment.slot, here == self._neighbours(round)
         if self.slot is not None and (self.alone or not self.whole):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
@@ -23,7 +23,6 @@ from p2pfl.core.neighbourhood import (
 )
 from p2pfl.core.rows import Rows, scale_rows
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.release_verdicts import DroppedHalf, ReleaseVerdicts
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.protocol.interface.effects import Deliver, Missing
 from p2pfl.network.protocol.interface.requests import Close, Expect, Offer, Open, Reject
@@ -66,8 +65,6 @@ class LiveNeighbourhood:
         self.totalling = totalling
         self.zstd = zstd
         self.conserving = conserving and self.session.ledgers.conserving
-        self.deciding: ReleaseVerdicts | None = None
-        """Decides which releases of the round count; ``None`` where all that arrive do."""
         self.step = 0  # gossip steps of the round so far
         self.seconds_waiting = 0.0
         self.received = 0
@@ -89,43 +86,20 @@ class LiveNeighbourhood:
         return release_bare(rows, masses)
 
     async def mix(self, released: Released) -> Released:
-        """Add up the rows one by one as they come in turn, so that few are held at a time.
-
-        Where the peers decide which releases count, all of them hold the same average after the first gossip step of
-        the round. Further steps would change nothing, and a Byzantine peer could part the others in them, so none is
-        made.
-        """
-        if self.deciding is not None and self.step:
-            self.step += 1
-            self.record_step(released, released)
-            return released
+        """Add up the rows one by one as they come in turn, so that few are held at a time."""
         weights = self._row_weights()
         total = self._sum(released, dict(weights))
         order = await self._publish(released, weights)
         for sender in order:
             delivery = await self._model(sender, like=released, weighted=released.masses is not None)
             received = delivery is not None
-            if not total.add(sender, weights[sender], delivery) and received and self.deciding is None:
+            if not total.add(sender, weights[sender], delivery) and received:
                 self.missed.append(sender)  # it came, but is not in the sum
             del delivery
-        if self.deciding is not None and isinstance(total, Conserved):
-            await self._decide(self.deciding, total)
         self._close()
         mixed = total.close()
         self.record_step(released, mixed)
         return mixed
-
-    async def _decide(self, deciding: ReleaseVerdicts, total: Conserved) -> None:
-        """Wait for the verdicts on all releases, and remove dropped ones and the masks that they leave."""
-        dropped = await deciding.verdicts(self.round, arrived=total.applied)
-        total.gather()
-        if dropped:
-            for peer in sorted(dropped):
-                total.drop(peer)
-            for half in await deciding.halves(self.round, dropped, applied=total.applied):
-                total.remove(half)
-        total.average()
-        total.final()
 
     def record_step(self, before: Released, after: Released) -> None:
         """Compute at once how far a gossip step moved the model: to keep the rows would take memory on a device."""
@@ -149,8 +123,7 @@ class LiveNeighbourhood:
         if chain is None:  # the first gossip step after a release
             chain = self._releases
             self._releases += 1
-        peers = self.session.edges.peers
-        total = Conserved(released, ledgers, gossip_step=(self.round, self.step), chain=chain, peers=peers)
+        total = Conserved(released, ledgers, gossip_step=(self.round, self.step), chain=chain)
         ledgers.open((self.round, self.step), total.own, weights=weights, chain=chain)
         return total
 
@@ -244,18 +217,12 @@ class LiveNeighbourhood:
             mass=mass,
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
-            partners=None if self.deciding is None else self._number(self.deciding.masked),
         )
         masked = released.grid is not None
         if self.witness is not None:
             self.witness.send(released.row(0), round=self.round, step=self.step, mass=mass)
-        await self._send(Offer(Encoded(parts), phase, masked=masked, decided=self.deciding is not None))
+        await self._send(Offer(Encoded(parts), phase, masked=masked))
         return senders
-
-    def _number(self, masked: Mapping[str, int]) -> dict[int, int]:
-        """Return the incarnations of mask partners by their place among all peers."""
-        peers = self.session.edges.topology.peers
-        return {peers.index(peer): incarnation for peer, incarnation in masked.items()}
 
     async def _send(self, offer: Offer) -> None:
         """Send a model, once the one before is on its way."""
@@ -342,9 +309,9 @@ class Weighted:
         self.mass += weight * (delivery.head.mass or 0.0)
         if self.mixed is not None:
             self.mixed.add_(row, alpha=weight)
-        elif self.released.coded is None and delivery.head.partners is None:
+        elif self.released.coded is None:
             self.mixed = row.mul_(weight)
-        else:  # others keep the row: a codec as a reference, the session for peers that lack it
+        else:  # the codec keeps the row as a reference
             self.mixed = scale_rows(row, weight)
         return True
 
@@ -366,14 +333,10 @@ class Conserved:
         Say which flows count.
     gossip_step, chain
         Which gossip step, and of which release.
-    peers
-        Number of peers in the graph.
     """
 
-    def __init__(
-        self, released: Released, ledgers: PeerLedgers, *, gossip_step: tuple[int, int], chain: int, peers: int
-    ) -> None:
-        self.released, self.ledgers, self.peers = released, ledgers, peers
+    def __init__(self, released: Released, ledgers: PeerLedgers, *, gossip_step: tuple[int, int], chain: int) -> None:
+        self.released, self.ledgers = released, ledgers
         self.gossip_step, self.chain = gossip_step, chain
         self.own = self.total = vector(released)  # [P] or [P + 1]
 
@@ -398,46 +361,6 @@ class Conserved:
     def applied(self) -> dict[str, float]:
         """Weights of the neighbours whose models are in the sum."""
         return self.ledgers.flows.applied_weights(self.gossip_step)
-
-    def gather(self) -> None:
-        """Add the flows of models that came late, so that they are weighed like the others."""
-        arrived = self.ledgers.late_flows()
-        if arrived is not None:
-            self._move(arrived)
-
-    def drop(self, peer: str) -> None:
-        """Take back the model of a neighbour, and never apply it in this gossip step."""
-        back = self.ledgers.flows.refuse(peer, self.gossip_step) if peer in self.ledgers.flows.partners else None
-        if back is not None:
-            self._move(back)
-
-    def remove(self, half: DroppedHalf) -> None:
-        """Remove a mask from the model that contains it, in all terms of the sum."""
-        weights = self.applied
-        size, share = len(half.values), weights.get(half.holder, 0.0)
-        if self.total is self.own:
-            self.total = self.own.copy()
-        if half.holder == self.ledgers.peer:
-            self.own = self.own.copy()  # the ledger keeps what was released
-            self.own[:size] -= half.values.astype(self.own.dtype)
-            share = 1 - sum(weights.values())
-        if share:
-            self.total[:size] -= (share * half.values).astype(self.total.dtype)
-
-    def final(self) -> None:
-        """Never take back a model of this gossip step."""
-        self.ledgers.flows.final(self.gossip_step)
-
-    def average(self) -> None:
-        """Weigh all models of the sum alike, so that their masks cancel although the models of some peers are missing.
-
-        On a complete graph, all peers have the same models once they know the verdicts.
-        """
-        weights = self.applied
-        count = len(weights) + 1
-        if weights and count < self.peers:
-            ratio = 1 / (count * next(iter(weights.values())))
-            self.total = self.own + (self.total - self.own) * ratio
 
     def close(self) -> Released:
         """Return the sum, including late models of earlier gossip steps."""

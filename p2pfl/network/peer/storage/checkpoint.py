@@ -79,7 +79,7 @@ def rounds_apart(plan: Plan) -> int:
     plan
         The experiment, resolved for this peer.
     """
-    fragile = plan.decided or plan.codec is not None or plan.asynchronous or plan.asked.algorithm.state_per_edge
+    fragile = plan.commits or plan.codec is not None or plan.asynchronous or plan.asked.algorithm.state_per_edge
     return 1 if fragile else plan.experiment.transport.checkpoint
 
 

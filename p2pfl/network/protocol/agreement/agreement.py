@@ -49,7 +49,6 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     Event,
     MemberRecord,
     MessageReceived,
-    Noted,
     Propose,
     RecordStored,
     Send,
@@ -145,7 +144,7 @@ class Agreement:
     due: float = math.inf
     """Time at which to begin a ballot."""
     _votes: dict[str, Vote] = field(default_factory=dict)  # by member, its vote in the highest ballot
-    _noted: dict[str, Vote] = field(default_factory=dict)  # that do not count yet
+    _noted: dict[str, Vote] = field(default_factory=dict)  # of owners, shown by others
     _acceptances: dict[str, Vote] = field(default_factory=dict)  # by member, its acceptance in the highest ballot
     _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
     _preparing: Ballot | None = None
@@ -199,8 +198,6 @@ class Agreement:
                 self._wait()
             case MessageReceived(sender, message):
                 self._receive(sender, message)
-            case Noted(vote):
-                self._note(vote, self._noted)
             case RecordStored():
                 self._finish_write()
             case TimePassed():

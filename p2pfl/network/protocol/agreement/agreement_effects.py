@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import msgspec
 
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DROPPED,
     Ballot,
     Decision,
     Message,
@@ -55,11 +54,6 @@ class VerdictRecord(msgspec.Struct, frozen=True):
     release: Release
     record: MemberRecord
 
-    @property
-    def counted(self) -> bool:
-        """True if the release is known to count."""
-        return self.record.decided is not None and self.record.decided.value != DROPPED
-
 
 # ---------------------------------------------------------------------- events
 
@@ -78,21 +72,10 @@ class Doubt:
 
 @dataclass(frozen=True)
 class MessageReceived:
-    """Arrival of another member's message; the shell has authenticated the message and the statements in it.
-
-    The shell passes a vote on only once this peer holds the release that the vote counts: a proposal to count a release
-    waits until the release has arrived.
-    """
+    """Arrival of another member's message; the shell has authenticated the message and the statements in it."""
 
     sender: str
     message: Message
-
-
-@dataclass(frozen=True)
-class Noted:
-    """Vote that does not count here yet, because this peer lacks the release; its sender must not hide it."""
-
-    vote: Vote
 
 
 @dataclass(frozen=True)
@@ -105,7 +88,7 @@ class TimePassed:
     """Passage of time."""
 
 
-Event = Propose | Doubt | MessageReceived | Noted | RecordStored | TimePassed
+Event = Propose | Doubt | MessageReceived | RecordStored | TimePassed
 
 
 # ---------------------------------------------------------------------- effects

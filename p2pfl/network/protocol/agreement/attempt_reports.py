@@ -20,6 +20,9 @@ from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Release, Value
 COMPLETE = b"\1"
 """First byte of the report of a member that has received every model of the attempt."""
 
+NOBODY = b"\xff\xff"
+"""Two bytes of a report that name no peer that joins."""
+
 FAILED = b"\0"
 """Report of a member that lacks a model of the attempt, and that takes part in the next one."""
 
@@ -33,11 +36,14 @@ class AttemptOutcome:
     committed
         True if the parameters of the attempt replace those from before the round; otherwise the round is played again.
     members
-        Members of the next attempt, sorted.
+        Those of its members that take part in the next attempt, sorted.
+    joins
+        Place among all peers of one that all reports of a committed attempt name: it takes part in the next round.
     """
 
     committed: bool
     members: tuple[str, ...]
+    joins: int | None = None
 
 
 def report(peer: str, round: int, attempt: int) -> Release:
@@ -45,20 +51,22 @@ def report(peer: str, round: int, attempt: int) -> Release:
     return Release(peer, 0, round, attempt)
 
 
-def complete(incarnations: bytes = b"") -> Value:
+def complete(incarnations: bytes = b"", *, joins: int | None = None) -> Value:
     r"""Return the report of a member that has received every model of the attempt.
 
     Parameters
     ----------
     incarnations
-        Digest of the incarnations of all members that this one knew when it chose its masks, at most 31 bytes.
+        Digest of the incarnations of all members that this one knew when it chose its masks, at most 29 bytes.
+    joins
+        Place among all peers of one that asks to be a member of the next round.
 
     Examples
     --------
-    >>> complete(b"\2")
-    b'\x01\x02'
+    >>> complete(b"\2"), complete(b"\2", joins=3)
+    (b'\x01\xff\xff\x02', b'\x01\x00\x03\x02')
     """
-    return COMPLETE + incarnations
+    return COMPLETE + (NOBODY if joins is None else joins.to_bytes(2)) + incarnations
 
 
 def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
@@ -76,17 +84,25 @@ def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
     Examples
     --------
     >>> outcome({"ada": complete(), "bob": complete()})
-    AttemptOutcome(committed=True, members=('ada', 'bob'))
+    AttemptOutcome(committed=True, members=('ada', 'bob'), joins=None)
+    >>> outcome({"ada": complete(joins=2), "bob": complete(joins=2)})
+    AttemptOutcome(committed=True, members=('ada', 'bob'), joins=2)
+    >>> outcome({"ada": complete(joins=2), "bob": complete()})
+    AttemptOutcome(committed=True, members=('ada', 'bob'), joins=None)
     >>> outcome({"ada": complete(b"1"), "bob": complete(b"2")})
-    AttemptOutcome(committed=False, members=('ada', 'bob'))
+    AttemptOutcome(committed=False, members=('ada', 'bob'), joins=None)
     >>> outcome({"ada": complete(), "bob": FAILED})
-    AttemptOutcome(committed=False, members=('ada', 'bob'))
+    AttemptOutcome(committed=False, members=('ada', 'bob'), joins=None)
     >>> outcome({"ada": complete(), "bob": complete(), "eve": DROPPED})
-    AttemptOutcome(committed=False, members=('ada', 'bob'))
+    AttemptOutcome(committed=False, members=('ada', 'bob'), joins=None)
     """
     members = tuple(sorted(peer for peer, value in verdicts.items() if value != DROPPED))
     reports = {*verdicts.values()}
-    return AttemptOutcome(len(reports) == 1 and all(each.startswith(COMPLETE) for each in reports), members)
+    if len({each[3:] for each in reports}) != 1 or not all(each.startswith(COMPLETE) for each in reports):
+        return AttemptOutcome(False, members)
+    named = {each[1:3] for each in reports}
+    joins = int.from_bytes(named.pop()) if len(named) == 1 and NOBODY not in named else None
+    return AttemptOutcome(True, members, joins)
 
 
 def are_connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:

@@ -225,19 +225,6 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
-class Decided:
-    """Verdicts on the releases of a round.
-
-    Parameters
-    ----------
-    dropped
-        Peers whose releases do not count; this peer may be among them.
-    """
-
-    dropped: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Concluded:
     """Outcome of an attempt at a round, the same at all of its members.
 
@@ -246,7 +233,7 @@ class Concluded:
     committed
         True if the attempt's parameters replace those from before the round; otherwise the round is played again.
     members
-        Members of the next attempt, sorted; this peer is not among them if the others have dropped it.
+        Members of the next attempt, sorted: without peers that were dropped, this one perhaps, and with one that joins.
     """
 
     committed: bool
@@ -254,26 +241,30 @@ class Concluded:
 
 
 @dataclass(frozen=True)
-class Disclosed:
-    """Keys of masks that neighbours have in their releases and whose other half never came.
+class Admitted:
+    """Attempt with which a peer that has come back is a member again.
 
     Parameters
     ----------
-    keys
-        By neighbour and dropped peer; empty if the neighbour's release has no such mask.
+    round, attempt
+        Round, and number of the first attempt at it.
+    members
+        Members of the attempt, sorted, this peer among them.
     """
 
-    keys: dict[tuple[str, str], bytes]
+    round: int
+    attempt: int
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Undecided:
-    """Notification that there is no verdict, or no key, within the timeout.
+    """Notification that there is no verdict within the timeout.
 
     Parameters
     ----------
     peers
-        Peers whose releases or keys are missing.
+        Peers on whose reports there is no verdict.
     """
 
     peers: frozenset[str]
@@ -306,9 +297,8 @@ Answer = (
     | Convened
     | Totalled
     | Unfinished
-    | Decided
     | Concluded
-    | Disclosed
+    | Admitted
     | Undecided
     | Play
     | Settled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -121,16 +120,12 @@ class Offer:
         True if the model is a release on the grid of masks; partners are then informed which masks it contains.
     newest
         True if the model is skipped while the previous one is not on its way yet.
-    decided
-        True if the neighbours decide whether the model counts; this peer's vote is durable before the model leaves, and
-        leaves with it.
     """
 
     model: Encoded
     phase: int
     masked: bool = False
     newest: bool = False
-    decided: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,25 +193,6 @@ class Contribute:
 
 
 @dataclass(frozen=True)
-class Decide:
-    """Request for the verdicts on the releases of a round; answered by ``Decided`` or ``Undecided``.
-
-    Parameters
-    ----------
-    round
-        Round of the releases.
-    held
-        Neighbours whose releases this peer has applied.
-    masked
-        Partners with which this peer has masked its own release, and their incarnations.
-    """
-
-    round: int
-    held: frozenset[str]
-    masked: Mapping[str, int]
-
-
-@dataclass(frozen=True)
 class Try:
     """Request to begin an attempt at a round, before anything of it is sent.
 
@@ -250,22 +226,8 @@ class ReportAttempt:
 
 
 @dataclass(frozen=True)
-class Disclose:
-    """Request to publish keys of masks and to wait for those of neighbours; answered by ``Disclosed`` or ``Undecided``.
-
-    Parameters
-    ----------
-    round
-        Round of the release that contains the masks.
-    keys
-        By dropped peer, the key of its mask in the release of this peer; empty if it has none.
-    awaited
-        Pairs of a neighbour and a dropped peer whose key this peer needs.
-    """
-
-    round: int
-    keys: Mapping[str, bytes]
-    awaited: frozenset[tuple[str, str]]
+class Join:
+    """Request to be a member of the rounds that the others play; answered by ``Admitted`` or ``Undecided``."""
 
 
 @dataclass(frozen=True)
@@ -337,10 +299,9 @@ Request = (
     | Close
     | Convene
     | Contribute
-    | Decide
     | Try
     | ReportAttempt
-    | Disclose
+    | Join
     | NextRound
     | Finish
     | Compare

@@ -112,7 +112,6 @@ class _Ends:
     known: GossipStep = START  # to be settled at the partner
     saved: FlowNotes = field(default_factory=FlowNotes)
     spare: dict[GossipStep, Row | None] = field(default_factory=dict)  # confirmed, and still in the window
-    refused: set[GossipStep] = field(default_factory=set)  # in which the partner's row was dropped
 
 
 @dataclass(frozen=True)
@@ -171,8 +170,6 @@ class FlowLedger:
         self.lost: list[tuple[str, GossipStep]] = []
         """Flows that one end has and the other has not, beyond repair."""
         self._own: dict[GossipStep, _Own] = {}
-        self._decided: set[GossipStep] = set()  # in which the peers decide which models count
-        self._final: set[GossipStep] = set()  # in which all peers have agreed on the models that count
         self._next = self._closed = closed  # what was open before a restart is never
         self._ends = {partner: _Ends() for partner in sorted(partners)}
         for partner, note in (checkpoint or {}).items():
@@ -215,17 +212,16 @@ class FlowLedger:
         self._own.clear()
         self._next = self._closed = END
 
-    def deliver(self, partner: str, gossip_step: GossipStep, row: Row, *, counts: bool = False) -> Row | None:
+    def deliver(self, partner: str, gossip_step: GossipStep, row: Row) -> Row | None:
         """Return the flow of a row that arrived in time or late, ``[P]``; ``None`` if it is not applied.
 
-        A row that arrives twice, outside the window, or when there is no room to hold its flow, moves nothing. One of
-        which all peers have agreed that it counts is applied whatever its sender states.
+        A row that arrives twice, outside the window, or when there is no room to hold its flow, moves nothing.
         """
         ends, own = self._end(partner), self._own.get(gossip_step)
-        if own is None or gossip_step in ends.applied | ends.refused | self._final or partner not in own.weights:
+        if own is None or gossip_step in ends.applied or partner not in own.weights:
             return None
         refused = ends.news is not None and ends.news.excludes(gossip_step)
-        if not counts and (refused or (self.room and len(ends.held) >= self.room)):
+        if refused or (self.room and len(ends.held) >= self.room):
             return None
         moved = flow(own.row, row, weight=own.weights[partner])  # [P]
         ends.applied.add(gossip_step)
@@ -245,7 +241,7 @@ class FlowLedger:
             if gossip_step in statement.applied:
                 ends.spare[gossip_step] = ends.held.pop(gossip_step)
         for gossip_step in sorted(ends.held.keys() | ends.spare.keys()):
-            if statement.excludes(gossip_step) and gossip_step not in self._decided:
+            if statement.excludes(gossip_step):
                 self._retract(partner, gossip_step, back)
         return back
 
@@ -260,29 +256,6 @@ class FlowLedger:
         for gossip_step in sorted(each for each in ends.applied if each >= since):
             self._retract(partner, gossip_step, back)
         return back
-
-    def refuse(self, partner: str, gossip_step: GossipStep) -> Row | None:
-        """Never apply the row of a partner in a gossip step; return what is taken back, ``[P]``, if it was applied."""
-        self._end(partner).refused.add(gossip_step)
-        return self.retract(partner, gossip_step)
-
-    def retract(self, partner: str, gossip_step: GossipStep) -> Row | None:
-        """Return what is taken back of the row of a partner in a gossip step, ``[P]``, if it was applied."""
-        back = dict[GossipStep, Row]()
-        if gossip_step in self._end(partner).applied:
-            self._retract(partner, gossip_step, back)
-        return back.get(gossip_step)
-
-    def decide(self, gossip_step: GossipStep) -> None:
-        """Take back nothing of a gossip step because of what partners state: all peers decide which models count."""
-        self._decided.add(gossip_step)
-
-    def final(self, gossip_step: GossipStep) -> None:
-        """Never take back what is applied in a gossip step, and apply nothing more: all peers have agreed on it."""
-        self._final.add(gossip_step)
-        for ends in self._ends.values():
-            ends.held.pop(gossip_step, None)
-            ends.spare.pop(gossip_step, None)
 
     def applied_weights(self, gossip_step: GossipStep) -> dict[str, float]:
         """Return the weights of a gossip step, by partner whose row is applied in it."""
@@ -319,13 +292,10 @@ class FlowLedger:
 
     def prune(self) -> None:
         """Discard the numbers of gossip steps that no partner needs, and of which no row can arrive any more."""
-        self._final &= self._own.keys()
-        self._decided &= self._own.keys()
         for ends in self._ends.values():
             oldest = min([ends.known, *self._own])
             ends.spare = {gossip_step: row for gossip_step, row in ends.spare.items() if gossip_step in self._own}
             ends.applied = {gossip_step for gossip_step in ends.applied if gossip_step >= oldest}
-            ends.refused = {gossip_step for gossip_step in ends.refused if gossip_step >= oldest}
 
     @property
     def partners(self) -> frozenset[str]:

@@ -136,7 +136,6 @@ class MaskLedger:
         """By partner, masks in the row of which it has lost the keys, and its half of them with its row."""
         self.epochs: dict[str, bytes] = {}
         """By partner that was met in this incarnation, the epoch in which fresh masks are drawn."""
-        self._withdrawn: dict[str, DrawnSlots] = {}  # by partner, masks removed because its release was dropped
         self._met: dict[str, set[bytes]] = {}  # by partner, the epochs of its restarts in this incarnation
         self._skipped = {each: len(note.received - note.own) for each, note in self._notes.items()}  # in earlier ones
         for partner, key in (under or {}).items():
@@ -177,15 +176,13 @@ class MaskLedger:
         if _differ(self._note(partner).key, key):
             self.renew(partner)
         self._notes[partner] = replace(self._notes[partner], key=key)
-        if self.epochs.get(partner) != epoch:
-            self._withdrawn.pop(partner, None)
         self.epochs[partner] = epoch
         self._met.setdefault(partner, set()).add(epoch)
 
     def renew(self, partner: str) -> None:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
         note = self._note(partner)
-        self._drop(partner, note.own.since(note.confirmed) - self._withdrawn.pop(partner, NOTHING))
+        self._drop(partner, note.own.since(note.confirmed))
         self._notes[partner] = MaskNotes()
 
     def _drop(self, partner: str, masks: DrawnSlots) -> None:
@@ -234,24 +231,6 @@ class MaskLedger:
             self._notes[partner] = replace(self._notes[partner], own=before | self._fresh(partner, slot))
         return self._pay(slot, fresh, shared, payable, most)
 
-    def may_hold(self, partner: str, round: int) -> bool:
-        """Return whether a release of a partner may contain the mask that it shares with the next one of this peer.
-
-        Examples
-        --------
-        A statement of the partner shows whether it does; without one on this slot, it may.
-
-        >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
-        >>> ada.may_hold("bob", 0)
-        True
-        >>> payment = bob.release(0, partners=[])
-        >>> ada.receive("bob", bob.statement("ada"))
-        >>> ada.may_hold("bob", 0), ada.may_hold("bob", 1)
-        (False, True)
-        """
-        note, slot = self._note(partner), self._next(round)
-        return slot >= note.until or not self._fresh(partner, slot) - note.received
-
     def take(self, slot: Slot, *, partners: Collection[str]) -> Payment:
         """Return the fresh masks of a slot that count at both ends of each edge or at none, so that nothing is owed.
 
@@ -280,37 +259,6 @@ class MaskLedger:
             Mask(self._edge(each), slot, self.epochs.get(each, b"")): 1 if self._leads(each) else -1 for each in fresh
         }
         return Payment(self.peer, slot, fresh, terms)
-
-    def withdraw(self, partner: str, slot: Slot) -> Mask | None:
-        """Remove this end's half of a mask, because the partner's release of the same round was dropped.
-
-        Nothing is owed of it until another incarnation of the partner is there: that one wants the mask, because this
-        end has stated it, and so both ends add their halves to their next releases.
-
-        Returns
-        -------
-        Mask | None
-            The mask, which is to leave the row now; ``None`` if the release has none with this partner.
-
-        Examples
-        --------
-        >>> ledger = MaskLedger("ada", partners=["bob"])
-        >>> payment = ledger.release(0)
-        >>> ledger.withdraw("bob", payment.slot) == Mask(("ada", "bob"), Slot(0, 0))
-        True
-        >>> ledger.withdraw("bob", payment.slot), ledger.list_uncancelled(), ledger.release(1, partners=[]).terms
-        (None, [], {})
-        """
-        kept = self._carried if any(each == slot for each, _ in self._carried[partner]) else self.lost
-        entry = next((each for each in kept.get(partner, NOTHING) if each[0] == slot), None)
-        if entry is None:
-            return None
-        mask = Mask(self._edge(partner), *entry)
-        gone = DrawnSlots.of([(mask.epoch, Slots.of([slot.run]))])
-        kept[partner] -= gone
-        if kept is self._carried and mask.epoch == self.epochs.get(partner, b""):
-            self._withdrawn[partner] = self._withdrawn.get(partner, NOTHING) | gone
-        return mask
 
     def finish(self) -> None:
         """Promise that no fresh mask will follow; once all partners have received the promise, all peers settle."""
@@ -393,9 +341,7 @@ class MaskLedger:
 
     def unmatched_partners(self, slot: Slot) -> frozenset[str]:
         """Return the partners that share a mask of this release and have not said that they applied their half."""
-        withdrawn = {each for each, masks in self._withdrawn.items() if slot in masks}
-        lacking = {each for each, note in self._notes.items() if slot in note.own - note.received}
-        return frozenset(lacking - withdrawn)
+        return frozenset(each for each, note in self._notes.items() if slot in note.own - note.received)
 
     def list_uncancelled(self) -> list[Mask]:
         """Return the masks that may be applied at one end only, by edge and slot."""
@@ -406,7 +352,6 @@ class MaskLedger:
                 doubtful |= (note.own ^ note.received).since(note.confirmed)
             else:
                 doubtful |= note.own.since(note.until)
-            doubtful -= self._withdrawn.get(partner, NOTHING)
             left += [Mask(self._edge(partner), *each) for each in doubtful]
         return sorted(left)
 
@@ -435,7 +380,7 @@ class MaskLedger:
         for partner in [each for each in self._notes if shared is None or each in shared]:
             note = self._notes[partner]
             # Slots to come are left alone: they will be fresh here, and a key is fresh once.
-            wanted = self._wanted_slots(partner).before(limit) - self._withdrawn.get(partner, NOTHING)
+            wanted = self._wanted_slots(partner).before(limit)
             if slot is not None and partner in fresh:
                 wanted |= self._fresh(partner, slot)  # even where the leader left it out: a release needs its cover
             sign = 1 if self._leads(partner) else -1

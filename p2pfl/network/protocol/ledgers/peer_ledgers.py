@@ -226,18 +226,15 @@ class PeerLedgers:
         """Return the flow of a row that arrived in time; ``None`` if it is not applied."""
         return self.flows.deliver(partner, gossip_step, row)
 
-    def late(self, partner: str, delivery: Delivery, *, counts: bool = False) -> bool:
-        """Apply a model that arrived after its gossip step; return whether it was early enough.
-
-        ``counts`` is true if all peers have agreed that it counts.
-        """
+    def late(self, partner: str, delivery: Delivery) -> bool:
+        """Apply a model that arrived after its gossip step; return whether it was early enough."""
         own = self.flows.own(delivery.gossip_step)
         if own is None or delivery.head.codec:  # no peer has kept the reference that would decode it
             return False
         row = vector(delivery)
         if own.shape != row.shape or abs(delivery.head.mass or 0) > self.heaviest:
             return False
-        moved = self.flows.deliver(partner, delivery.gossip_step, row.astype(own.dtype), counts=counts)
+        moved = self.flows.deliver(partner, delivery.gossip_step, row.astype(own.dtype))
         if moved is not None and delivery.gossip_step == self._current:
             self._silent = STEPS_BETWEEN_REPORTS
             self._arrived = moved if self._arrived is None else self._arrived + moved
@@ -245,25 +242,9 @@ class PeerLedgers:
             self._owe(delivery.gossip_step, moved)
         return moved is not None
 
-    def replace(self, partner: str, delivery: Delivery) -> bool:
-        """Apply a model that counts in place of one that was applied; return whether it is applied."""
-        back = self.flows.retract(partner, delivery.gossip_step)
-        if back is not None:
-            self._arrived = back if self._arrived is None else self._arrived + back
-        return self.late(partner, delivery, counts=True)
-
-    def lacks(self, partner: str, gossip_step: GossipStep) -> bool:
-        """Return whether the peer mixes in a gossip step, and the model of a partner is not applied."""
-        return self.flows.own(gossip_step) is not None and partner not in self.flows.applied_weights(gossip_step)
-
-    def late_flows(self) -> Row | None:
-        """Return the flows of the open gossip step that came late and are not in its result yet."""
-        arrived, self._arrived = self._arrived, None
-        return arrived
-
     def close(self) -> Row | None:
         """End the gossip step; return what is to be added to its result: late flows of this and of earlier ones."""
-        arrived = self.late_flows()
+        arrived, self._arrived = self._arrived, None
         if arrived is not None and self._current is not None:
             self._owe(self._current, arrived)
         due = None if self._current is None else self._owed.pop(self._chain_of[self._current], None)

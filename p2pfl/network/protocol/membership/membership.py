@@ -236,10 +236,10 @@ class Membership:
         return epoch_of(self.me.announced, self.up[peer].announced)
 
     def incarnations(self, peers: Iterable[str]) -> bytes:
-        """Return a digest of 31 bytes of the incarnations of peers that this peer knows."""
+        """Return a digest of 29 bytes of the incarnations of peers that this peer knows."""
         announcements = {self.me.peer: self.me, **self.up}
         announced = [announcements[peer].announced if peer in announcements else None for peer in sorted(peers)]
-        return hashlib.blake2b(msgspec.msgpack.encode(announced), digest_size=31).digest()
+        return hashlib.blake2b(msgspec.msgpack.encode(announced), digest_size=29).digest()
 
     @property
     def greeted(self) -> frozenset[str]:

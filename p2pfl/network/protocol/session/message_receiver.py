@@ -8,7 +8,6 @@ from p2pfl.network.protocol.interface.effects import SLOW, Parse, ProcessSum
 from p2pfl.network.protocol.interface.events import Read, Received, Summed
 from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.network.protocol.session.decisions.commits import Commits
-from p2pfl.network.protocol.session.decisions.verdicts import Verdicts
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.session_totals import Totals
@@ -37,7 +36,7 @@ class MessageReceiver:
 
     Parameters
     ----------
-    shared, streams, neighbours, presence, totals, verdicts, commits
+    shared, streams, neighbours, presence, totals, commits
         Parts of the session that the messages concern; ``None`` for those that the plan does not need.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
@@ -51,12 +50,11 @@ class MessageReceiver:
         presence: Presence,
         totals: Totals,
         *,
-        verdicts: Verdicts | None,
         commits: Commits | None,
         sums: bool,
     ) -> None:
         self.shared, self.streams, self.neighbours, self.presence = shared, streams, neighbours, presence
-        self.totals, self.verdicts, self.commits, self.sums = totals, verdicts, commits, sums
+        self.totals, self.commits, self.sums = totals, commits, sums
 
     def receive(self, event: Received) -> None:
         """Open a payload within the limits on size and rate, and handle its message."""
@@ -132,9 +130,8 @@ class MessageReceiver:
 
     def _receive_part(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
         """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
-        decider = self.commits or self.verdicts
-        if isinstance(message, OfVerdicts) and decider is not None:  # also of a peer whose release was dropped
-            decider.receive(sender, message)
+        if isinstance(message, OfVerdicts) and self.commits is not None:  # also of a peer that was dropped
+            self.commits.receive(sender, message)
         elif sender not in self.shared.membership.present:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
         elif isinstance(message, OfTotals):
@@ -215,16 +212,8 @@ class MessageReceiver:
             self.streams.refuse(sender, phase)
             return
         head, row, signed = model.head, model.row, model.said
-        verdicts = self.verdicts
-        vote = None if verdicts is None else verdicts.deliver(sender, model)
-        if vote is None and head.partners is not None:
-            shared.refuse(sender, "not a row")
-            return
         verdict = shared.mailbox.deliver(sender, head, row, signed=signed if shared.codec.identity else None)
-        takes = verdict == "late" and (verdicts is None or verdicts.takes(vote))
-        late = takes and shared.ledgers.late(sender, Delivery(head, row))
-        if verdicts is not None and vote is not None and late:
-            verdicts.note_late_release(vote)
+        late = verdict == "late" and shared.ledgers.late(sender, Delivery(head, row))
         if verdict == "kept" and shared.timeouts.pace.quantile < 1:
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from p2pfl.core.errors import PeerError
@@ -13,13 +12,12 @@ from p2pfl.network.protocol.incoming import plausible
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.network.protocol.interface import events, requests
-from p2pfl.network.protocol.interface.effects import Collected, Effect, Fail, Play, Sent, WakeAt
+from p2pfl.network.protocol.interface.effects import Collected, Effect, Fail, Play, WakeAt
 from p2pfl.network.protocol.interface.events import Event
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.decisions.commits import Commits
-from p2pfl.network.protocol.session.decisions.verdicts import Verdicts
 from p2pfl.network.protocol.session.message_receiver import MessageReceiver
 from p2pfl.network.protocol.session.model_sender import ModelSender
 from p2pfl.network.protocol.session.model_wait import ModelWait
@@ -28,13 +26,12 @@ from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.run_end import AccountSettlement, Departure
 from p2pfl.network.protocol.session.session_totals import Totals
-from p2pfl.network.protocol.session.shared import PULSE, Decider, Shared, Waiter
+from p2pfl.network.protocol.session.shared import PULSE, Shared, Waiter
 from p2pfl.network.protocol.session.start_wait import StartWait
 from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.protocol.timing.pace import Pace
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
-from p2pfl.network.protocol.wire.wire_rows import Encoded, digest_of
 
 T = TypeVar("T")
 
@@ -81,16 +78,15 @@ class Session:
         Last round of the run.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
-    decider
-        Part that decides with the other peers what counts: ``"verdicts"`` on single releases, or ``"commits"``, where
-        all members of a round keep its parameters or none of them does; ``None`` if all that arrives counts.
+    commits
+        True if all members of a round keep its parameters or none of them does; false if all that arrives counts.
 
     Attributes
     ----------
     streams, neighbours, naming, presence, receiving, waiting, sending, gathering, settling, leaving
         Parts that every session has, each with its own decisions.
-    verdicts, commits
-        Parts that only some plans need; ``None`` in others.
+    commits
+        Agreements on attempts at a round; ``None`` if all that arrives counts.
     summing
         True if the peer waits for a secure sum.
     """
@@ -109,7 +105,7 @@ class Session:
         outage: float = 0.0,
         last: int = plausible.UNLIMITED,
         sums: bool = False,
-        decider: Decider | None = None,
+        commits: bool = False,
     ) -> None:
         codec.bound(plausible.largest(row_bytes))
         ledgers = PeerLedgers(membership.me.peer) if ledgers is None else ledgers
@@ -120,15 +116,13 @@ class Session:
         self.naming = NameClaim(shared)
         self.presence = Presence(shared, self.naming, self.neighbours)
         self.totals = Totals(shared, piece=streams.chunk, outage=outage)
-        self.verdicts = Verdicts(shared, self.neighbours) if decider == "verdicts" else None
-        self.commits = Commits(shared, self.neighbours) if decider == "commits" else None
+        self.commits = Commits(shared, self.neighbours) if commits else None
         self.receiving = MessageReceiver(
             shared,
             streams,
             self.neighbours,
             self.presence,
             self.totals,
-            verdicts=self.verdicts,
             commits=self.commits,
             sums=sums,
         )
@@ -141,7 +135,6 @@ class Session:
             "sending": self.sending,
             "waiting": self.waiting,
             "totals": self.totals,
-            **({} if self.verdicts is None else {"verdicts": self.verdicts}),
             **({} if self.commits is None else {"commits": self.commits}),
             "gathering": self.gathering,
             "settling": self.settling,
@@ -199,25 +192,20 @@ class Session:
 
     @property
     def missing(self) -> list[str]:
-        """Neighbours whose models, verdicts, or messages of a total, the peer waits for."""
-        if self.decider is not None and self.decider.active:
-            return sorted(self.decider.waits)
+        """Neighbours whose models, reports, or messages of a total, the peer waits for."""
+        if self.commits is not None and self.commits.active:
+            return sorted(self.commits.waits)
         return sorted(self.totals.lacking) if self.totals.active else self.mailbox.missing()
-
-    @property
-    def decider(self) -> Verdicts | Commits | None:
-        """Part that decides what counts, if there is one."""
-        return self.verdicts or self.commits
 
     @property
     def proofs(self) -> dict[str, Proof]:
         """Proofs against neighbours that have signed models or votes that contradict each other, by name."""
-        return self.mailbox.proofs | ({} if self.decider is None else self.decider.ballots.proofs)
+        return self.mailbox.proofs | ({} if self.commits is None else self.commits.ballots.proofs)
 
     @property
     def records(self) -> tuple[VerdictRecord, ...]:
         """Records of the agreements to make durable, in order."""
-        return () if self.decider is None else self.decider.records()
+        return () if self.commits is None else self.commits.records()
 
     @property
     def edges(self) -> Edges:
@@ -246,8 +234,8 @@ class Session:
         part = self.shared.stores.popleft()
         if part == "sending":
             self.sending.finish_write()
-        elif self.decider is not None:
-            self.decider.ballots.finish_writes()
+        else:
+            _require(self.commits).ballots.finish_writes()
 
     def _confirm_subscription(self, event: events.Subscribed) -> None:
         self.naming.confirm(event.receipt)
@@ -257,17 +245,6 @@ class Session:
         self._lost = True
 
     # ------------------------------------------------------------------ requests of each round
-
-    def _offer(self, event: requests.Offer) -> None:
-        """Send a model; one on which the neighbours decide leaves with this peer's vote for it."""
-        if event.decided:
-            round, _ = self.mailbox.gossip_step
-            vote = _require(self.verdicts).release(round, digest_of(event.model))
-            if vote is None:
-                self.shared.do(Sent())  # not at all: the others have begun to decide without it
-                return
-            event = replace(event, model=Encoded((*event.model, vote)))
-        self.sending.offer(event)
 
     def _reject(self, event: requests.Reject) -> None:
         self.shared.refused[f"{event.sender}: {event.fault}"] += 1
@@ -302,8 +279,6 @@ class Session:
         self.shared.membership.begun = True
         self.shared.first = first
         self.shared.mailbox.open((first, 0), ())
-        if self.verdicts is not None:
-            self.verdicts.begin(first)
         self.streams.grant()
         self.streams.pulses()
 
@@ -375,7 +350,7 @@ class Session:
         requests.Tolerate: _tolerate,
         requests.Turn: _turn,
         requests.Open: lambda self, event: self.waiting.open(event.gossip_step, event.senders, since=event.since),
-        requests.Offer: _offer,
+        requests.Offer: lambda self, event: self.sending.offer(event),
         requests.Expect: lambda self, event: self.waiting.expect(event.sender, keep=event.keep),
         requests.Reject: _reject,
         requests.Close: lambda self, _: self.waiting.close(),
@@ -383,10 +358,9 @@ class Session:
         requests.NextRound: _continue,
         requests.Convene: lambda self, event: self.totals.ask(event),
         requests.Contribute: lambda self, event: self.totals.ask(event),
-        requests.Decide: lambda self, event: _require(self.verdicts).ask(event),
-        requests.Disclose: lambda self, event: _require(self.verdicts).disclose(event),
         requests.Try: lambda self, event: _require(self.commits).begin(event),
         requests.ReportAttempt: lambda self, event: _require(self.commits).ask(event),
+        requests.Join: lambda self, _: _require(self.commits).admissions.ask(),
         requests.Finish: lambda self, event: self.settling.begin(event),
         requests.Compare: lambda self, event: self.settling.begin(event),
         requests.Stop: lambda self, event: self.settling.begin(event),
@@ -395,7 +369,7 @@ class Session:
     """Handler of each kind of event."""
 
 
-_BLOCKING: frozenset[Waiter] = frozenset({"waiting", "totals", "verdicts", "commits"})
+_BLOCKING: frozenset[Waiter] = frozenset({"waiting", "totals", "commits"})
 """Parts that wait for neighbours while a round is played."""
 
 

@@ -18,10 +18,7 @@ from p2pfl.network.protocol.timing.timeouts import Timeouts
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Digest, Message
 
-Decider = Literal["verdicts", "commits"]
-"""Part of a session whose agreements are durable."""
-
-Waiter = Literal["sending", "waiting", "totals", Decider, "gathering", "settling", "leaving"]
+Waiter = Literal["sending", "waiting", "totals", "commits", "gathering", "settling", "leaving"]
 """Part of a session that can wait for something, and decides after each event while it does."""
 
 PULSE = 1.0
@@ -92,7 +89,7 @@ class Shared:
     grace: float = 0.0
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)
-    stores: deque[Literal["sending"] | Decider] = field(default_factory=deque)
+    stores: deque[Literal["sending", "commits"]] = field(default_factory=deque)
     active: set[Waiter] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -107,7 +104,7 @@ class Shared:
         """Add an effect of the current event."""
         self.effects.append(effect)
 
-    def store(self, part: Literal["sending"] | Decider) -> None:
+    def store(self, part: Literal["sending", "commits"]) -> None:
         """Make the state durable for a part, which learns of it by a ``Stored``."""
         self.stores.append(part)
         self.effects.append(Store())

@@ -1,4 +1,4 @@
-"""Messages about which releases of a round count: votes, ballots, decisions, copies, and keys of masks."""
+"""Messages about whether an attempt at a round counts: votes, ballots, decisions, and admissions of members."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.network.protocol.wire import bounds
-from p2pfl.network.protocol.wire.bounds import MAX_ENTRIES, Name
+from p2pfl.network.protocol.wire.bounds import Name
 
 BATCH = 200
 """Votes in one message; as many fit into its head."""
@@ -319,27 +319,6 @@ def majority(votes: Mapping[str, Vote], committee: Committee) -> tuple[Vote, ...
     return tuple(vote for _, vote in sorted(votes.items()) if (vote.ballot, vote.value) == decided)
 
 
-class Halves(msgspec.Struct, frozen=True, array_like=True, tag="halves"):
-    """Keys of the masks that the sender shares with peers whose releases of a round were dropped.
-
-    Attributes
-    ----------
-    round
-        Round of the releases.
-    keys
-        By dropped peer, the key of the mask in the sender's release; empty if the release has no such mask.
-    wanting
-        Dropped peers for which the sender lacks the receiver's key.
-    incarnation
-        Incarnation of the sender that released in the round; with the round it names the release that has the masks.
-    """
-
-    round: bounds.Round
-    keys: Annotated[dict[Name, bounds.Key], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
-    wanting: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
-    incarnation: bounds.Incarnation = 0
-
-
 class Contradiction(msgspec.Struct, frozen=True, array_like=True, tag="contradiction"):
     """Two votes of one member that contradict each other, so that all exclude it; each peer checks both signatures."""
 
@@ -347,45 +326,33 @@ class Contradiction(msgspec.Struct, frozen=True, array_like=True, tag="contradic
     other: Vote
 
 
-class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
-    """Request for the copy of a release that counts, from a byte on.
+class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag="join"):
+    """Request of a peer that has come back to be a member of the next round.
 
     Attributes
     ----------
-    peer, incarnation, round, digest
-        Release and digest of its copy, as of :class:`Vote`.
-    offset
-        Number of bytes that the sender has.
+    incarnation
+        Incarnation of the sender.
     """
 
-    peer: Name
     incarnation: bounds.Incarnation
-    round: bounds.Round
-    digest: bounds.Key
-    offset: bounds.Size = 0
 
 
-class Copy(bounds.WithData, frozen=True, tag="copy"):
-    """Piece of a copy of another peer's release, as its owner has signed it.
+class Admission(msgspec.Struct, frozen=True, array_like=True, tag="admission"):
+    """Answer of a member to a :class:`JoinRequest`: the attempt with which the receiver begins, or the present one.
 
     Attributes
     ----------
-    peer, incarnation, round, digest, offset
-        As of :class:`Wanted`; the first byte of the piece.
-    total
-        Bytes of the copy.
-    data
-        Piece: a view into the copy when it is sent, into the payload when it has arrived.
+    round, attempt
+        Round, and number of the attempt.
+    members
+        Members of the attempt, sorted; the receiver is not among them as long as it has to wait.
     """
 
-    peer: Name
-    incarnation: bounds.Incarnation
     round: bounds.Round
-    digest: bounds.Key
-    offset: bounds.Size
-    total: bounds.Size
-    data: bounds.Data = bounds.NO_DATA
+    attempt: bounds.Attempt
+    members: Annotated[tuple[Name, ...], msgspec.Meta(max_length=bounds.MAX_ENTRIES)]
 
 
-OfVerdicts = Votes | Prepare | Promise | Proposal | Decision | Halves | Contradiction | Wanted | Copy
-"""Messages about which releases of a round count."""
+OfVerdicts = Votes | Prepare | Promise | Proposal | Decision | Contradiction | JoinRequest | Admission
+"""Messages about whether a round counts, and who takes part in it."""

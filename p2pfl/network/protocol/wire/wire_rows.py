@@ -1,12 +1,9 @@
 """A row on the wire: a short header, the raw numbers, a digest.
 
-    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | partners, vote | trailer |
+    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | trailer |
 
 The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
 trailer is a checksum or the sender's signature, see :mod:`p2pfl.network.protocol.wire.trailer`.
-
-Where the peers decide which releases count, the mask partners and the vote of the sender precede the trailer. Whoever
-holds the release then knows whose masks it contains, and can prove that its owner has voted for it.
 """
 
 from __future__ import annotations
@@ -14,11 +11,10 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
-import blake3
 import msgspec
 import torch
 
@@ -28,23 +24,10 @@ from p2pfl.core.rows import Rows, raw
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, MAX_TRAILER_BYTES, START, SignedStatement, Trailer
-from p2pfl.privacy.keys import SIGNATURE_BYTES
 
 T = TypeVar("T")
 
 ALIGNMENT = 64
-
-VOTE = SIGNATURE_BYTES
-"""Bytes of a vote, which is a signature."""
-
-PARTNER = 14
-"""Upper bound of the bytes of a mask partner: its number, and its incarnation."""
-
-Partners = Annotated[
-    dict[Annotated[int, msgspec.Meta(ge=0, lt=bounds.MAX_ENTRIES)], bounds.Incarnation],
-    msgspec.Meta(max_length=bounds.MAX_ENTRIES),
-]
-"""Incarnations of the peers with which a release is masked, by their place among all peers."""
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -78,8 +61,6 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         The number of the codec whose bytes these are (their parameters are agreed on beforehand); 0 for numbers.
     zstd
         True if the numbers are squeezed.
-    partners
-        Bytes of the list of mask partners between the numbers and the sender's vote; ``None`` without a vote.
     """
 
     round: bounds.Round
@@ -90,7 +71,6 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     mass: bounds.Weight | None = None
     codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
     zstd: bool = False
-    partners: Annotated[int, msgspec.Meta(ge=0, le=PARTNER * (bounds.MAX_ENTRIES + 1))] | None = None
 
 
 class Parsed(NamedTuple):
@@ -102,21 +82,11 @@ class Parsed(NamedTuple):
         Head of the message, and parameters, ``[P]``.
     said
         Statement that the sender signed.
-    vote
-        Signature of the sender's vote for the model; empty without one.
-    digest, message
-        If there is a vote, the digest of the model that it names, and the whole message.
-    partners
-        If there is a vote, the mask partners of the sender.
     """
 
     head: Head
     row: Rows
     said: SignedStatement
-    vote: bytes = b""
-    digest: bytes = b""
-    message: memoryview = memoryview(b"")
-    partners: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -141,12 +111,11 @@ class Delivery:
 
 
 _heads = msgspec.msgpack.Decoder(Head)
-_partners: msgspec.msgpack.Decoder[dict[int, int]] = msgspec.msgpack.Decoder(Partners)
 
 
-def row_bytes(length: int, dtype: torch.dtype, *, partners: int = 0) -> int:
-    """Return the upper bound of the bytes of a model's message, with so many mask partners."""
-    return HEAD + length * dtype.itemsize + PARTNER * partners + MAX_TRAILER_BYTES
+def row_bytes(length: int, dtype: torch.dtype) -> int:
+    """Return the upper bound of the bytes of a model's message."""
+    return HEAD + length * dtype.itemsize + MAX_TRAILER_BYTES
 
 
 def encode_row(
@@ -158,11 +127,8 @@ def encode_row(
     mass: float | None = None,
     codec: int = 0,
     zstd: Zstd | None = None,
-    partners: Mapping[int, int] | None = None,
-) -> tuple[bytes | memoryview, ...]:
+) -> tuple[bytes | memoryview, bytes | memoryview]:
     """Return the head and the numbers of a row ``[P]``; the numbers are a view, not a copy, unless they are compressed.
-
-    If ``partners`` are given, they are a third part, and the sender's vote is to follow.
 
     Examples
     --------
@@ -175,13 +141,10 @@ def encode_row(
     squeezed = None if zstd is None else zstd.squeeze(numbers)
     smaller = squeezed is not None and len(squeezed) < len(numbers)
     named: Any = NAMES[row.dtype]
-    listed = None if partners is None else msgspec.msgpack.encode(dict(sorted(partners.items())))
-    size = None if listed is None else len(listed)
-    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller, size))
+    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller))
     prefix = len(head).to_bytes(4, "little") + head
     prefix += bytes(-len(prefix) % ALIGNMENT)
-    parts = prefix, squeezed if squeezed is not None and smaller else numbers
-    return parts if listed is None else (*parts, listed)
+    return prefix, squeezed if squeezed is not None and smaller else numbers
 
 
 class Encoded(tuple[bytes | memoryview, ...]):
@@ -282,20 +245,14 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHEC
     size = head.length * dtype.itemsize
     if head.zstd and size > largest:
         raise DecodeError(f"the model has {size} bytes, and {largest} are allowed")
-    tail = len(view) - trailer.size - (0 if head.partners is None else VOTE)
-    end = tail - (head.partners or 0)
+    end = len(view) - trailer.size
     if end < start or (not head.zstd and end != start + size):
         raise DecodeError(f"a message of {len(view)} bytes does not hold {head.length} numbers of type {head.dtype}")
     signed = SignedStatement(trailer.statement(view[: -trailer.size]), bytes(view[-trailer.size :]))
     trailer.check(signed.statement, signed.signature)
     if head.zstd:  # only of who has signed it
         message, start = bytearray(_expand(view[start:end], size=size)), 0
-    numbers = _numbers(message, dtype, length=head.length, start=start)
-    if head.partners is None:
-        return Parsed(head, numbers, signed)
-    vote = bytes(view[tail : -trailer.size])
-    partners = _read(_partners, view[end:tail], "list of mask partners")
-    return Parsed(head, numbers, signed, vote, digest_of([view[:tail]]), view, partners)
+    return Parsed(head, _numbers(message, dtype, length=head.length, start=start), signed)
 
 
 def read_rows(messages: Iterable[memoryview], *, trailer: Trailer, largest: int) -> tuple[Parsed | None, ...]:
@@ -308,14 +265,6 @@ def _valid(message: memoryview, *, trailer: Trailer, largest: int) -> Parsed | N
         return read_row(message, trailer=trailer, largest=largest)
     except DecodeError:
         return None
-
-
-def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:
-    """Return the digest of an encoded model without vote and trailer, which the sender's vote names."""
-    hashed = blake3.blake3()
-    for part in parts:
-        hashed.update(part)
-    return hashed.digest()
 
 
 def _expand(data: memoryview, *, size: int) -> bytes:
@@ -352,14 +301,10 @@ def head_of(signed: SignedStatement) -> Head:
 
 
 def _head(data: bytes | memoryview) -> Head:
-    return _read(_heads, data, "head")
-
-
-def _read(decoder: msgspec.msgpack.Decoder[T], data: bytes | memoryview, subject: str) -> T:
     try:
-        return decoder.decode(data)
+        return _heads.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"the {subject} of the model cannot be decoded: {error}") from None
+        raise DecodeError(f"the head of the model cannot be decoded: {error}") from None
 
 
 def _finite(row: torch.Tensor) -> bool:

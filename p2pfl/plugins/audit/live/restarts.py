@@ -478,8 +478,6 @@ class OneSidedCover(Cover):
         super().__init__(cover.masks, cover.ledger, positions=cover.places)
         self.other = other
 
-    def partners(
-        self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()
-    ) -> frozenset[str]:
+    def partners(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
         """Return the partners without the other peer."""
-        return super().partners(round, present=present - {self.other}, departed=departed - {self.other})
+        return super().partners(round, present=present - {self.other})

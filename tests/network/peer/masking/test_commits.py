@@ -54,7 +54,7 @@ def test_without_a_death_votes_are_all_that_is_added_and_models_differ_by_roundi
     assert not whole.sent.keys() - plain.sent.keys() - {"Votes"}
 
 
-EVENTS = 54
+EVENTS = 48
 """Events of a peer in a round of six."""
 
 

@@ -140,23 +140,10 @@ def ledgers():
     ]
 
 
-def test_a_release_is_masked_with_a_partner_that_released_in_the_round_and_left():
-    here, gone = ledgers()
-    gone.decide(0, present=frozenset({"peer0", "peer2", "peer3"}))
-    gone.ledger.finish()
-    present, departed = frozenset({"peer2", "peer3"}), frozenset({"peer1"})
-    assert here.partners(0, present=present, departed=departed) == {"peer1", "peer2", "peer3"}  # it may have released
-    here.ledger.receive("peer1", gone.ledger.statement("peer0"))
-    assert here.covers(0, present=present, departed=departed)
-    assert here.decide(0, present=present, departed=departed) == {"peer1", "peer2", "peer3"}
-    assert here.ledger.unmatched_partners(here.slot) == {"peer2", "peer3"}
-    assert here.decide(1, present=present, departed=departed) == present  # it has stated that no release follows
-
-
 def test_partners_that_are_gone_do_not_count_as_present():
     here, _ = ledgers()
     with pytest.raises(CoverError):
-        here.decide(0, present=frozenset({"peer2"}), departed=frozenset({"peer1"}))
+        here.decide(0, present=frozenset({"peer2"}))
 
 
 async def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes():

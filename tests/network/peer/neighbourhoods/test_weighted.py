@@ -36,11 +36,3 @@ def test_masses_are_weighted_as_the_rows_are():
     total.add("ada", 0.25, delivery(8.0, 4.0, mass=4.0))
     total.add("bob", 0.25, None)
     assert total.close().masses.tolist() == [[2.5]]
-
-
-def test_a_row_that_the_session_keeps_for_others_is_not_changed():
-    kept = delivery(8.0, 4.0, partners=0)
-    total = Weighted(OWN, 0.5)
-    total.add("ada", 0.5, kept)
-    assert total.close().rows.tolist() == [[4.5, 3.0]]
-    assert kept.row.tolist() == [8.0, 4.0]

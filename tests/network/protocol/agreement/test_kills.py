@@ -1,4 +1,4 @@
-"""One peer is killed at every event of a round, and the others settle it: all of them in the same way."""
+"""One peer is killed at every event of an attempt, and the others come to the same verdicts on all reports."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 import pytest
 
 from p2pfl.network.protocol.agreement.agreement_effects import Send
+from p2pfl.network.protocol.agreement.attempt_reports import complete, report
 from p2pfl.network.protocol.agreement.settlement import Settlement, Write
-from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Committee, Release, Vote
-from p2pfl.topology import complete, ring
+from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Committee
 
 VICTIM = "peer0"
 
 
 @dataclass
 class Swarm:
-    """Peers that settle one round over a network that keeps the order of messages and loses none."""
+    """Members that report an attempt over a network that keeps the order of messages and loses none."""
 
-    graph: object
+    size: int
     dies: int = -1
     lost: bool = False
     events: int = 0
@@ -26,23 +26,15 @@ class Swarm:
     dead: set = field(default_factory=set)
     queue: deque = field(default_factory=deque)  # of calls
     peers: dict = field(default_factory=dict)
-    copies: dict = field(default_factory=dict)  # by peer, the releases that it holds, with their owners' votes
 
     def __post_init__(self):
-        names = self.graph.peers
-        releases = {name: Release(name, 1, 0, 0) for name in names}
-        around = {name: {name, *self.graph.neighbours(name)} for name in names}
-        committees = {releases[name]: Committee(tuple(sorted(around[name])), owner=name) for name in names}
+        names = tuple(f"peer{number}" for number in range(self.size))
+        reports = {name: report(name, 0, 0) for name in names}
         for name in names:
-            mine = {release: group for release, group in committees.items() if name in group.members}
-            partners = around[name] - {name}
-            mixed = [releases[each] for each in partners]
             self.peers[name] = Settlement(name)
-            for release, group in mine.items():
-                self.peers[name].admit(release, group, mixed=release in mixed)
-            self.copies[name] = {}
-        for name in names:
-            self.queue.append((name, "releases", releases[name], b"copy"))
+            for each in names:
+                self.peers[name].admit(reports[each], Committee(names, owner=each))
+            self.queue.append((name, "releases", reports[name], complete()))
 
     def run(self):
         """Carry out what the peers decide, until nothing is left to do."""
@@ -55,12 +47,7 @@ class Swarm:
             if name in self.dead:
                 continue
             self.events += 1
-            if what == "holds":
-                self.copies[name][given[0].subject] = given[0]
-            if what == "copy":
-                self.copy(name, *given)
-            else:
-                self.carry(name, getattr(self.peers[name], what)(*given, now=self.now))
+            self.carry(name, getattr(self.peers[name], what)(*given, now=self.now))
         return self
 
     def kill(self):
@@ -72,25 +59,16 @@ class Swarm:
     @staticmethod
     def sender(what, *given):
         """Return who sent what a call stands for; nobody if it is no message."""
-        return given[0] if what == "receives" else given[0].member if what == "holds" else None
+        return given[0] if what == "receives" else None
 
     def carry(self, name, effects):
         for effect in effects:
             match effect:
-                case Write(release, record):
+                case Write(release):
                     self.queue.append((name, "finish_write", release))
-                    own = record.voted
-                    if own is not None and own.member == release.peer == name and own.value != DROPPED:
-                        self.copies[name][release] = own
                 case Send(to, message, prompt):
                     self.prompt += prompt
-                    first = isinstance(message, Vote) and message.member == message.subject.peer == name
-                    self.queue.append((to, "holds", message) if first else (to, "receives", name, message))
-
-    def copy(self, holder, release, to):
-        """Answer a request for a copy."""
-        if release in self.copies[holder]:
-            self.queue.append((to, "holds", self.copies[holder][release]))
+                    self.queue.append((to, "receives", name, message))
 
     def settle(self):
         """Let the living doubt the dead, and wait as long as it takes."""
@@ -101,8 +79,6 @@ class Swarm:
             self.run()
             self.now += 1.0
             self.queue.extend((name, "tick") for name in self.living)
-            wanted = [(name, each) for name in self.living for each in self.peers[name].missing]
-            self.queue.extend((to, "copy", each.release, name) for name, each in wanted for to in each.holders)
         return self
 
     @property
@@ -110,32 +86,28 @@ class Swarm:
         return [name for name in self.peers if name not in self.dead]
 
 
-@pytest.mark.parametrize("graph", [complete(3), complete(4), ring(5)], ids=["3", "4", "ring"])
-def test_a_round_in_which_nobody_dies_needs_no_message_of_its_own(graph):
-    swarm = Swarm(graph).run()
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_an_attempt_in_which_nobody_dies_needs_no_prompt_message(size):
+    swarm = Swarm(size).run()
     for peer in swarm.peers.values():
-        assert {peer.verdict(release) for release in peer.admitted} == {b"copy"}
+        assert {peer.verdict(release) for release in peer.admitted} == {complete()}
     assert swarm.prompt == 0
 
 
 @pytest.mark.sampled(fast=2)
-@pytest.mark.parametrize("graph", [complete(3), complete(4), ring(5)], ids=["3", "4", "ring"])
+@pytest.mark.parametrize("size", [3, 4, 5])
 @pytest.mark.parametrize("lost", [False, True])
-def test_wherever_a_peer_is_killed_the_others_settle_the_round_alike(graph, lost):
-    everything = Swarm(graph).run().events
+def test_wherever_a_member_is_killed_the_others_come_to_the_same_verdicts(size, lost):
     found = set()
-    for dies in range(everything):
-        swarm = Swarm(graph, dies=dies, lost=lost).run().settle()
-        release = Release(VICTIM, 1, 0, 0)
+    for dies in range(Swarm(size).run().events):
+        swarm = Swarm(size, dies=dies, lost=lost).run().settle()
         verdicts = set()
         for name in swarm.living:
             peer = swarm.peers[name]
-            known = {each: peer.verdict(each) for each in peer.admitted}
+            known = {each.peer: peer.verdict(each) for each in peer.admitted}
             assert None not in known.values(), f"{name} is not settled after a kill at event {dies}"
-            if release in known:
-                verdicts.add(known[release])
-                assert known.pop(release) == DROPPED or release in swarm.copies[name]
-            assert {*known.values()} == {b"copy"}
+            verdicts.add(known.pop(VICTIM))
+            assert {*known.values()} == {complete()}
         assert len(verdicts) == 1, f"{verdicts} after a kill at event {dies}"
         found |= verdicts
-    assert found == {b"copy", DROPPED}
+    assert found == {complete(), DROPPED}

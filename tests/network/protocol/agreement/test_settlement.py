@@ -1,8 +1,8 @@
-"""The releases of one round: what a peer does until all of them have a verdict."""
+"""The reports of one attempt: what a peer does until all of them have a verdict."""
 
 from ballots import COUNTED
 from p2pfl.network.protocol.agreement.agreement_effects import BLANK, Contradicted, MemberRecord, Send, TickAt
-from p2pfl.network.protocol.agreement.settlement import Fetch, Settlement, Write
+from p2pfl.network.protocol.agreement.settlement import Settlement, Write
 from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     Ballot,
@@ -20,10 +20,10 @@ RELEASES = {name: Release(name, 7, 3, 0) for name in NAMES}
 COMMITTEES = {RELEASES[name]: Committee(NAMES, owner=name) for name in NAMES}
 
 
-def settlement(name="bob", *, mixed=NAMES, records=None, **given):
+def settlement(name="bob", *, records=None, **given):
     made = Settlement(name, **given)
     for release, committee in COMMITTEES.items():
-        made.admit(release, committee, record=(records or {}).get(release, BLANK), mixed=release.peer in mixed)
+        made.admit(release, committee, record=(records or {}).get(release, BLANK))
     return made
 
 
@@ -52,8 +52,8 @@ def written(made, effects):
 
 
 def received(made, owner):
-    """What follows the release of a peer."""
-    return written(made, made.holds(vote(owner, owner), now=0.0))
+    """What follows the report of a peer."""
+    return written(made, made.receives(owner, vote(owner, owner), now=0.0))
 
 
 def released(made):
@@ -71,7 +71,7 @@ def decided(owner, value):
     return Decision(RELEASES[owner], value, votes)
 
 
-def test_a_round_in_which_all_releases_arrive_is_settled_without_a_prompt_message():
+def test_a_round_in_which_all_reports_arrive_is_settled_without_a_prompt_message():
     bob = settlement()
     effects = [*released(bob), *received(bob, "ada"), *received(bob, "eve")]
     assert [bob.verdict(RELEASES[name]) for name in NAMES] == [COUNTED, None, COUNTED]
@@ -81,7 +81,7 @@ def test_a_round_in_which_all_releases_arrive_is_settled_without_a_prompt_messag
     assert {type(each) for each in effects} == {Send, Write}
 
 
-def test_a_release_leaves_once_the_vote_for_it_is_durable():
+def test_a_report_leaves_once_it_is_durable():
     bob = settlement()
     (write,) = bob.releases(RELEASES["bob"], value=COUNTED, now=0.0)
     own = vote("bob", "bob")
@@ -89,54 +89,11 @@ def test_a_release_leaves_once_the_vote_for_it_is_durable():
     assert [each.message for each in bob.finish_write(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
 
 
-def test_the_release_of_a_peer_that_died_after_a_majority_had_it_counts():
+def test_the_report_of_a_peer_that_died_after_a_majority_had_it_counts():
     bob = settlement()
     received(bob, "ada")
     bob.doubts("ada", now=0.0)
     assert bob.verdict(RELEASES["ada"]) == COUNTED
-
-
-def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
-    bob, ballot = settlement(), Ballot(1, "eve")
-    bob.doubts("ada", now=0.0)
-    written(bob, bob.receives("eve", Prepare(RELEASES["ada"], ballot), now=0.0))
-    proposed = Proposal(
-        acceptance("eve", "ada", ballot), (promise("bob", "ada", ballot), promise("eve", "ada", ballot))
-    )
-    for message in (proposed, vote("eve", "ada", ballot)):
-        assert bob.receives("eve", message, now=0.0) == []
-    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
-    sent = received(bob, "ada")
-    assert Send("eve", acceptance("bob", "ada", ballot)) in sent
-    assert Send("eve", vote("bob", "ada", ballot)) in sent
-    assert bob.verdict(RELEASES["ada"]) is not None
-
-
-def test_a_verdict_to_count_a_release_waits_until_the_release_is_here():
-    bob = settlement()
-    written(bob, bob.receives("eve", decided("ada", COUNTED), now=0.0))
-    assert bob.verdict(RELEASES["ada"]) is None
-    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
-    received(bob, "ada")
-    assert bob.verdict(RELEASES["ada"]) is not None
-
-
-def test_the_owner_is_not_asked_for_a_copy():
-    bob = settlement()
-    assert bob.receives("ada", vote("ada", "ada"), now=0.0) == []
-
-
-def test_who_does_not_mix_a_release_votes_without_it():
-    bob = settlement(mixed=["eve"])
-    effects = written(bob, bob.receives("ada", vote("ada", "ada"), now=0.0))
-    assert Send("eve", vote("bob", "ada"), prompt=False) in effects
-
-
-def test_a_copy_that_comes_after_the_verdict_changes_nothing():
-    bob = settlement()
-    written(bob, bob.receives("eve", decided("ada", DROPPED), now=0.0))
-    assert received(bob, "ada") == []
-    assert bob.verdict(RELEASES["ada"]) == DROPPED
 
 
 def test_a_doubt_begins_a_ballot_at_the_first_member_that_lives():
@@ -163,7 +120,7 @@ def test_a_ballot_that_is_due_later_is_announced_again_when_an_earlier_one_begin
 
 
 def test_a_request_is_answered_once_the_member_doubts_the_owner_too():
-    """Else one member alone could bring the others to drop a release that has not reached them yet."""
+    """Else one member alone could bring the others to drop a member whose report has not reached them yet."""
     bob, prepare = settlement(), Prepare(RELEASES["ada"], Ballot(1, "eve"))
     assert bob.receives("eve", prepare, now=0.0) == []
     sent = written(bob, bob.doubts("ada", now=1.0))
@@ -186,20 +143,7 @@ def test_a_member_answers_one_request_of_another_in_half_a_pause():
     assert answers == [1, 3, 5]
 
 
-def test_a_vote_that_waits_for_the_release_must_not_be_hidden():
-    ballot = Ballot(1, "mia")
-    bob = Settlement("bob")
-    bob.admit(RELEASES["ada"], Committee((*NAMES, "mia"), owner="ada"))
-    known = vote("eve", "ada")
-    bob.receives("eve", known, now=0.0)
-    promises = tuple(promise(each, "ada", ballot) for each in ("bob", "eve", "mia"))
-    proposed = Proposal(acceptance("mia", "ada", ballot, DROPPED), promises)
-    assert bob.receives("mia", proposed, now=0.0) == [Contradicted(known, promises[1])]
-
-
-def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
-    bob = settlement()
-    bob.holds(vote("ada", "ada"), now=0.0)
+def test_a_doubting_member_that_has_voted_for_the_report_proposes_that_it_counts():
     record = MemberRecord(Ballot(0, "ada"), vote("bob", "ada"), proof=(vote("ada", "ada"),))
     bob = settlement(records={RELEASES["ada"]: record})
     bob.doubts("ada", now=1.0)
@@ -209,35 +153,16 @@ def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
     assert (proposed.value, proposed.proof) == (COUNTED, (vote("ada", "ada"),))
 
 
-def test_who_lost_a_release_that_counts_in_a_crash_asks_the_members_that_had_it():
-    verdict = decided("ada", COUNTED)
-    bob = settlement(records={RELEASES["ada"]: MemberRecord(decided=verdict)})
-    assert bob.verdict(RELEASES["ada"]) is None
-    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
-    received(bob, "ada")
-    assert bob.missing == ()
-
-
-def test_a_verdict_on_another_copy_waits_until_that_copy_is_here():
+def test_two_reports_that_a_member_has_signed_contradict_each_other():
     bob = settlement()
-    effects = bob.holds(vote("ada", "ada"), now=0.0)
-    written(bob, effects + bob.receives("eve", decided("ada", b"other"), now=0.0))
-    assert bob.missing == (Fetch(RELEASES["ada"], b"other", ("eve",)),)
-    assert bob.holds(vote("ada", "ada", value=b"other"), now=0.0) == []
-    assert bob.verdict(RELEASES["ada"]) is not None
-    assert bob.verdict(RELEASES["ada"]) == b"other"
-
-
-def test_two_copies_that_its_owner_has_signed_contradict_each_other():
-    bob = settlement()
-    bob.holds(vote("ada", "ada"), now=0.0)
+    bob.receives("ada", vote("ada", "ada"), now=0.0)
     other = vote("ada", "ada", value=b"other")
-    assert bob.holds(other, now=0.0) == [Contradicted(vote("ada", "ada"), other)]
+    assert bob.receives("ada", other, now=0.0) == [Contradicted(vote("ada", "ada"), other)]
     assert bob.latest[RELEASES["ada"]].voted == vote("bob", "ada")
 
 
-def test_what_is_not_of_this_round_is_ignored():
+def test_what_is_not_of_this_attempt_is_ignored():
     bob = settlement()
     other = RELEASES["ada"]._replace(round=9)
     assert bob.receives("eve", Prepare(other, Ballot(1, "eve")), now=0.0) == []
-    assert bob.holds(Vote(other, "ada", Ballot(0, "ada"), COUNTED), now=0.0) == []
+    assert bob.receives("ada", Vote(other, "ada", Ballot(0, "ada"), COUNTED), now=0.0) == []

@@ -57,20 +57,6 @@ def test_the_follower_takes_back_a_mask_that_the_leader_skipped():
     assert names(bob.release(2)) == {(0, 2): -1}
 
 
-def test_a_statement_shows_whether_a_release_contains_the_mask_of_an_epoch():
-    ada, bob = pair()
-    announced(ada, "bob", b"one")
-    announced(bob, "ada", b"one")
-    assert bob.may_hold("ada", 0)  # bob knows of no release
-    ada.release(0)
-    ada.finish()
-    tell(ada, bob)
-    assert bob.may_hold("ada", 0)
-    assert not bob.may_hold("ada", 1)  # ada has ended
-    announced(bob, "ada", b"two")
-    assert not bob.may_hold("ada", 0)  # ada drew another mask
-
-
 def test_a_follower_that_hears_nothing_takes_the_leader_to_be_there():
     _, bob = pair()
     assert [names(bob.release(round)) for round in range(3)] == [{(0, 0): -1}, {(0, 1): -1}, {(0, 2): -1}]

@@ -19,7 +19,6 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     BATCH,
     PROVEN,
     Ballot,
-    Copy,
     Promise,
     Proposal,
     Release,
@@ -35,7 +34,7 @@ from p2pfl.network.protocol.wire.wire_codec import (
 )
 from p2pfl.network.protocol.wire.wire_rows import Head, _head, encode_row
 
-DATA = {kind.__name__ for kind in (Chunk, Term, Subtotal, Total, Copy, Telemetry)}
+DATA = {kind.__name__ for kind in (Chunk, Term, Subtotal, Total, Telemetry)}
 """Messages that carry data, which follow the head."""
 
 KINDS = {kind.__name__: kind for kind in get_args(Message)}
@@ -258,13 +257,10 @@ def test_the_reference_package_of_msgpack_reads_what_we_send_and_we_read_what_it
 def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
     row = torch.arange(data.draw(st.integers(1, 30)), dtype=torch.float32)
     round, step = data.draw(st.integers(0, 10**6)), data.draw(st.integers(0, 1000))
-    partners = data.draw(st.none() | st.dictionaries(st.integers(0, 4095), st.integers(0, 2**63 - 1), max_size=20))
-    prefix, _, *listed = encode_row(row, round=round, step=step, partners=partners)
+    prefix, _ = encode_row(row, round=round, step=step)
     length = int.from_bytes(prefix[:4], "little")
     head = msgpack.unpackb(prefix[4 : 4 + length])
-    size = len(listed[0]) if listed else None
-    assert head == [round, step, "float32", len(row), None, None, 0, False, size]
-    assert [msgpack.unpackb(each, strict_map_key=False) for each in listed] == [partners] * len(listed)
+    assert head == [round, step, "float32", len(row), None, None, 0, False]
 
 
 def test_a_proposal_with_all_that_it_may_have_fits_into_the_head_of_a_message():

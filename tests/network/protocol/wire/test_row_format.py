@@ -10,7 +10,7 @@ from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import narrow
 from p2pfl.network.protocol.wire.trailer import Checksum
-from p2pfl.network.protocol.wire.wire_rows import DTYPES, VOTE, Pieces, encode_row, read_row, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import DTYPES, Pieces, encode_row, read_row, row_bytes
 
 
 class Unchecked(Checksum):
@@ -59,20 +59,6 @@ def test_pieces_put_together_are_the_message_whatever_their_size(length, size):
 def test_a_row_on_the_wire_costs_less_than_its_bound():
     for dtype in DTYPES.values():
         assert len(message(torch.zeros(1000, dtype=dtype), grid=40, mass=math.pi)) <= row_bytes(1000, dtype)
-        parts = encode_row(
-            torch.zeros(1000, dtype=dtype), round=3, step=1, partners=dict.fromkeys(range(277), 2**63 - 1)
-        )
-        assert len(b"".join(Pieces([*parts, bytes(VOTE)], size=1000))) <= row_bytes(1000, dtype, partners=277)
-
-
-@pytest.mark.parametrize(
-    "listed", [b"\x82\x00\x07", b"\x81\x00\xff", b"\x81\xff\x07", b"\x92\x00\x07", b"\x80\x00\x00"]
-)
-def test_a_malformed_list_of_mask_partners_is_refused(listed):
-    head, numbers, right = encode_row(torch.ones(3), round=3, step=1, partners={0: 7})
-    assert len(right) == len(listed)
-    with pytest.raises(DecodeError, match="mask partners"):
-        read_row(b"".join(Pieces([head, numbers, listed, bytes(VOTE)], size=1000)))
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

@@ -20,7 +20,7 @@ from p2pfl.network.protocol.agreement.settlement import Effect, Settlement, Writ
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE, Statements
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
-from p2pfl.network.protocol.session.shared import Decider, Shared
+from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.trailer import SignedStatement
 from p2pfl.network.protocol.wire.verdict_messages import BATCH, Committee, Contradiction, Promise, Release, Vote, Votes
 
@@ -36,11 +36,6 @@ class Ballots:
     ----------
     shared, neighbours
         State that the parts of the session share, and what follows from an exclusion.
-    part
-        Part of the session whose agreements these are.
-    apart
-        True if this peer's votes on its own subjects are published like the others, and statements of incarnations that
-        it never met are not believed; false if its own votes leave with a release.
 
     Attributes
     ----------
@@ -56,8 +51,6 @@ class Ballots:
 
     shared: Shared
     neighbours: Neighbours
-    part: Decider
-    apart: bool = False
     batched: bool = False
     proofs: dict[str, Proof] = field(default_factory=dict)
     open: dict[Place, Settlement] = field(default_factory=dict)
@@ -69,7 +62,7 @@ class Ballots:
     _votes: dict[Release, Vote] = field(default_factory=dict)  # that wait for ``flush``
 
     def __post_init__(self) -> None:
-        self.statements = Statements(self.shared, apart=self.apart)
+        self.statements = Statements(self.shared)
 
     # ------------------------------------------------------------------ agreements
 
@@ -80,16 +73,12 @@ class Ballots:
             self.open[attempt] = Settlement(me.peer, sign=self.statements.sign, incarnation=me.incarnation)
         return self.open[attempt]
 
-    def admit(self, release: Release, members: Iterable[str], *, mixed: bool = True) -> None:
+    def admit(self, release: Release, members: Iterable[str]) -> None:
         """Open the agreement on a release, with the record of an earlier incarnation if there is one."""
         settlement = self.settlement(release[2:])
         if release not in settlement.admitted:
             committee = Committee(tuple(sorted({release.peer, *members})), owner=release.peer)
-            settlement.admit(release, committee, record=self._kept.pop(release, BLANK), mixed=mixed)
-
-    def waiting_releases(self, attempt: Place) -> list[Release]:
-        """Return the releases of an attempt of which an earlier incarnation has kept a record."""
-        return [release for release in self._kept if release[2:] == attempt]
+            settlement.admit(release, committee, record=self._kept.pop(release, BLANK))
 
     def forget(self, oldest: int) -> None:
         """Discard what is of rounds before the oldest one."""
@@ -115,7 +104,7 @@ class Ballots:
         """Store all records that have changed, after the write in progress."""
         if self._queue and self._writing is None:
             self._writing, self._queue = self._queue, []
-            self.shared.store(self.part)
+            self.shared.store("commits")
 
     def finish_writes(self) -> None:
         """Continue with the releases whose records are durable."""
@@ -130,17 +119,13 @@ class Ballots:
     # ------------------------------------------------------------------ messages
 
     def do(self, effects: list[Effect]) -> None:
-        """Carry out what agreements decide: votes of the first ballot go to all members in one message.
-
-        The own vote on an own release leaves with it.
-        """
+        """Carry out what agreements decide: votes of the first ballot go to all members in one message."""
         for effect in effects:
             match effect:
                 case Write(release):
                     self._queue.append(release)
                 case Send(_, Vote() as vote, prompt=False):  # to all
-                    if self.apart or vote.subject.peer != self.shared.me.peer:
-                        self._votes[vote.subject] = vote
+                    self._votes[vote.subject] = vote
                 case Send(to, message):
                     self.shared.publish(f"in/{to}", Votes((message,)) if isinstance(message, Vote) else message)
                 case TickAt(when):
@@ -154,6 +139,11 @@ class Ballots:
     def unsent(self) -> bool:
         """True if votes wait for :meth:`flush`."""
         return bool(self._votes)
+
+    @property
+    def writing(self) -> bool:
+        """True if records are not durable yet, and votes in them wait for that."""
+        return bool(self._queue) or self._writing is not None
 
     def holds(self, release: Release) -> bool:
         """Return whether the vote on a release waits for :meth:`flush`."""

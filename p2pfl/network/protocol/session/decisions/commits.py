@@ -9,26 +9,26 @@ from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
-from p2pfl.network.protocol.agreement.attempt_reports import FAILED, complete, outcome, report
+from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutcome, complete, outcome, report
 from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
+from p2pfl.network.protocol.session.decisions.admissions import Admissions
 from p2pfl.network.protocol.session.decisions.ballots import Ballots, Place
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.wire.verdict_messages import (
+    Admission,
     Ballot,
     Contradiction,
-    Copy,
-    Halves,
+    JoinRequest,
     Message,
     OfVerdicts,
     Prepare,
     Release,
     Value,
     Vote,
-    Wanted,
     messages_of,
 )
 
@@ -49,6 +49,7 @@ class Commits:
     shared: Shared
     neighbours: Neighbours
     ballots: Ballots = field(init=False)
+    admissions: Admissions = field(init=False)
     _place: Place = (-1, -1)  # attempt that this peer has begun last
     _members: tuple[str, ...] = ()
     _asked: ReportAttempt | None = None
@@ -59,7 +60,8 @@ class Commits:
     _early: deque[tuple[str, Message]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self.ballots = Ballots(self.shared, self.neighbours, "commits", apart=True)
+        self.ballots = Ballots(self.shared, self.neighbours)
+        self.admissions = Admissions(self.shared)
 
     # ------------------------------------------------------------------ records
 
@@ -83,7 +85,8 @@ class Commits:
         }
         self.ballots.forget(asked.round - 1)
         for member in self._members:
-            self.ballots.admit(report(member, *self._place), self._members, mixed=False)
+            self.ballots.admit(report(member, *self._place), self._members)
+        self.admissions.begin(*self._place, self._members)
         early, self._early = self._early, deque()
         for sender, message in early:
             try:
@@ -97,7 +100,8 @@ class Commits:
         self._asked, self._since, self._again, self._flushed = asked, now, now + 2 * PULSE, now
         self.shared.active.add("commits")
         own = report(self.shared.me.peer, *self._place)
-        value = complete(asked.incarnations) if asked.complete else FAILED
+        joins = self.admissions.candidate(self._members)
+        value = complete(asked.incarnations, joins=joins) if asked.complete else FAILED
         self.ballots.do(self._settlement.releases(own, value=value, now=now))
         self.ballots.write()
 
@@ -109,13 +113,18 @@ class Commits:
         Raises
         ------
         DecodeError
-            The message contains a statement that its member has not signed, or has no meaning here.
+            The message contains a statement that its member has not signed, or is of another incarnation.
         """
         if isinstance(message, Contradiction):
             self.ballots.accuse(message.one, message.other)
             return
-        if isinstance(message, Halves | Wanted | Copy):
-            raise DecodeError(f"expected a message about an attempt, got a {type(message).__name__}")
+        if isinstance(message, Admission):
+            self.admissions.receive(sender, message)
+            return
+        if isinstance(message, JoinRequest):
+            present = Admission(max(self._place[0], 0), max(self._place[1], 0), self._members)
+            self.shared.abandoned |= self.admissions.receive_request(sender, message, present)
+            return
         for each in messages_of(message, sender=sender):
             self._handle(sender, each)
 
@@ -150,23 +159,30 @@ class Commits:
 
     @property
     def waits(self) -> frozenset[str]:
-        """Members on whose reports there is no verdict at this peer."""
+        """Members on whose reports there is no verdict at this peer, or which have to admit it."""
+        if self.admissions.active:
+            return self.shared.membership.present
         return frozenset(release.peer for release in self._undecided_releases())
 
     @property
     def active(self) -> bool:
-        """True if the peer waits for verdicts."""
-        return self._asked is not None
+        """True if the peer waits for verdicts, or to be a member."""
+        return self._asked is not None or self.admissions.active
 
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
+        if self.admissions.active:
+            return self.admissions.wake
         late = min((each for each in self._deadlines() if each > self.shared.now), default=math.inf)
         flush = self._flushed + PULSE if self.ballots.unsent else math.inf
         return min(self.ballots.wake, late, self._again, flush)
 
     def decide(self) -> None:
         """Answer if all verdicts are there, or the timeout has passed."""
+        if self.admissions.active:
+            self.admissions.decide()
+            return
         now, ballots = self.shared.now, self.ballots
         if now >= ballots.wake:
             ballots.wake = math.inf
@@ -190,7 +206,13 @@ class Commits:
         return self._is_gone(peer) or self.shared.now >= self._slow(peer)
 
     def _is_gone(self, peer: str) -> bool:
-        return peer != self.shared.me.peer and peer not in self.shared.membership.present
+        gone = self._has_restarted(peer) or peer not in self.shared.membership.present
+        return peer != self.shared.me.peer and gone
+
+    def _has_restarted(self, peer: str) -> bool:
+        """Return whether another incarnation of a member is there than the one that takes part in the attempt."""
+        up, incarnations = self.shared.membership.up, self.admissions.incarnations
+        return peer in up and incarnations.get(peer, up[peer].incarnation) != up[peer].incarnation
 
     def _slow(self, peer: str) -> float:
         """Return the time from which a member is too slow; one that has not reported may wait for another one."""
@@ -219,11 +241,9 @@ class Commits:
 
     def _owes_vote(self) -> bool:
         """Return whether this peer has a vote to send that others wait for: its own, or the last ones."""
-        attempt = self._place
-        records = self._settlement.latest
-        return self.ballots.holds(report(self.shared.me.peer, *attempt)) or all(
-            record.voted is not None or record.decided is not None for record in records.values()
-        )
+        if self.ballots.holds(report(self.shared.me.peer, *self._place)):
+            return True
+        return len(self._reported) == len(self._members) and not self.ballots.writing
 
     def _request(self, undecided: list[Release]) -> None:
         """Request the votes on reports that are not decided, after pauses that double.
@@ -246,11 +266,26 @@ class Commits:
             self._asked, self.shared.abandoned = None, False
             result = outcome(self._verdicts)
             for peer in sorted({*self._members} - {*result.members, self.shared.me.peer}):
-                self.neighbours.leave_out(peer)
-            self.shared.do(Concluded(result.committed, result.members))
+                self._leave_out(peer)
+            self.shared.do(Concluded(result.committed, self._next_members(result)))
         elif self.shared.now >= self._deadlines()[-1]:
             self._asked = None
             self.shared.do(Undecided(frozenset(release.peer for release in undecided)))
+
+    def _leave_out(self, peer: str) -> None:
+        """Treat a dropped member as gone, unless another incarnation of it is there already."""
+        if not self._has_restarted(peer):
+            self.neighbours.leave_out(peer)
+
+    def _next_members(self, result: AttemptOutcome) -> tuple[str, ...]:
+        """Return the members of the next attempt; one that joins is told so."""
+        peers = self.shared.edges.topology.peers
+        if result.joins is None or result.joins >= len(peers) or peers[result.joins] in self._members:
+            return result.members
+        joins, (round, attempt) = peers[result.joins], self._place
+        members = tuple(sorted({*result.members, joins}))
+        self.admissions.admit(joins, round + 1, attempt, members)
+        return members
 
     @property
     def _settlement(self) -> Settlement:

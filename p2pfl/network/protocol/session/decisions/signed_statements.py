@@ -19,7 +19,7 @@ from p2pfl.network.protocol.wire.verdict_messages import (
 from p2pfl.privacy.keys import verify
 
 PLACE = "account"
-"""Topic of statements and keys for all neighbours."""
+"""Topic of statements for all neighbours."""
 
 KNOWN = 4096
 """Statements of which this peer remembers that it has verified their signatures."""
@@ -29,17 +29,16 @@ KNOWN = 4096
 class Statements:
     """Signatures of the members of a swarm on votes and promises.
 
+    Statements of incarnations from before those that this peer has met are not believed: they may be of an earlier run
+    from the same checkpoints, which numbered its attempts in the same way.
+
     Parameters
     ----------
     shared
         State that the parts of the session share.
-    apart
-        True if statements of incarnations from before those that this peer has met are not believed: they may be of an
-        earlier run from the same checkpoints, which numbered its attempts in the same way.
     """
 
     shared: Shared
-    apart: bool = False
     _first: dict[str, int] = field(default_factory=dict)  # by member, the first incarnation that was met
     _verified: set[tuple[bytes, bytes, bytes]] = field(default_factory=set)  # keys, statements and signatures
 
@@ -80,10 +79,8 @@ class Statements:
         announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
         if announcement is None:
             return False
-        least = 0
-        if self.apart:
-            met = stated.member == me.peer or stated.member in self.shared.membership.proven
-            least = self._first.setdefault(stated.member, announcement.incarnation) if met else announcement.incarnation
+        met = stated.member == me.peer or stated.member in self.shared.membership.proven
+        least = self._first.setdefault(stated.member, announcement.incarnation) if met else announcement.incarnation
         return (announcement.incarnation if direct else least) <= stated.incarnation <= announcement.incarnation
 
     def has_signed(self, stated: Vote | Promise) -> bool:

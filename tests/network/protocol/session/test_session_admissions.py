@@ -1,0 +1,125 @@
+"""Peers that come back while the members of a run go on: requests, answers, and who is a member when."""
+
+import pytest
+
+from commit_sessions import NAMES, Swarm
+from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.interface.effects import Admitted, Concluded, Missing, Undecided
+from p2pfl.network.protocol.interface.events import Tick
+from p2pfl.network.protocol.interface.requests import Expect, Join, Open, Try
+from p2pfl.network.protocol.wire.verdict_messages import Admission, JoinRequest
+from sessions import LIFE, announced, arrived, heartbeat, published, session
+
+LEFT = ("ada", "bob", "dan")
+REQUEST = arrived("eve", JoinRequest(LIFE + 1))
+
+
+@pytest.fixture
+def three():
+    """Members of a run from which eve was dropped, and which have met its next incarnation."""
+    swarm = Swarm("eve")
+    for name in LEFT:
+        swarm.ask(name, Try(0, 1, LEFT))
+        for event in (announced("eve", life=LIFE + 1), heartbeat("eve", life=LIFE + 1, first=None)):
+            swarm.ask(name, event)
+    return swarm
+
+
+def returned():
+    """Eve, which asks to be a member, and has met the others."""
+    eve = session("eve", life=LIFE + 1, names=NAMES, commits=True)
+    for name in LEFT:
+        for event in (announced(name), heartbeat(name, round=3)):
+            eve.handle(event, now=0.0)
+    return eve, eve.handle(Join(), now=0.0)
+
+
+def answers(effects):
+    return [each for each in effects if isinstance(each, Admitted | Undecided)]
+
+
+def test_a_peer_that_all_members_have_met_is_a_member_from_the_next_round_on(three):
+    for name in LEFT:
+        three.ask(name, REQUEST)
+    three.report(*LEFT)
+    assert three.outcomes == {name: [Concluded(committed=True, members=NAMES)] for name in LEFT}
+    assert [message for _, message in three.sent if isinstance(message, Admission)][-3:] == [Admission(1, 1, NAMES)] * 3
+
+
+def test_a_peer_that_one_member_has_not_met_waits_for_another_round(three):
+    for name in LEFT[:2]:
+        three.ask(name, REQUEST)
+    three.report(*LEFT)
+    assert three.outcomes == {name: [Concluded(committed=True, members=LEFT)] for name in LEFT}
+
+
+def test_nobody_joins_with_an_attempt_that_does_not_count(three):
+    for name in LEFT:
+        three.ask(name, REQUEST)
+    three.report(*LEFT[:2])
+    three.report("dan", complete=False)
+    assert three.outcomes == {name: [Concluded(committed=False, members=LEFT)] for name in LEFT}
+
+
+def test_a_peer_that_has_gone_again_is_not_named(three):
+    for name in LEFT:
+        three.ask(name, REQUEST)
+        three.ask(name, announced("eve", "dead", life=LIFE + 1))
+    three.wait(4)
+    three.report(*LEFT)
+    assert three.outcomes == {name: [Concluded(committed=True, members=LEFT)] for name in LEFT}
+
+
+def test_a_request_is_answered_with_the_present_attempt_and_later_with_the_first_one_of_the_peer(three):
+    ada = three.sessions["ada"]
+    assert published(ada.handle(REQUEST, now=0.0), Admission) == [("in/eve", Admission(0, 1, LEFT))]
+    for name in LEFT[1:]:
+        three.ask(name, REQUEST)
+    three.report(*LEFT)
+    assert published(ada.handle(REQUEST, now=0.0), Admission) == [("in/eve", Admission(1, 1, NAMES))]
+    three.ask("ada", Try(1, 1, NAMES))
+    assert published(ada.handle(REQUEST, now=0.0), Admission) == [("in/eve", Admission(1, 1, NAMES))]
+    three.ask("ada", Try(1, 2, NAMES))
+    assert published(ada.handle(REQUEST, now=0.0), Admission) == [("in/eve", Admission(1, 2, LEFT))]
+
+
+def test_a_request_of_another_incarnation_is_refused(three):
+    with pytest.raises(DecodeError, match="the announced incarnation"):
+        three.sessions["ada"].commits.receive("eve", JoinRequest(LIFE))
+
+
+def test_nobody_waits_for_a_model_of_a_member_that_has_restarted():
+    four = Swarm()
+    four.ask("bob", Open((0, 1), ("ada", "eve"), since=0))
+    four.ask("bob", Expect("ada"))
+    four.ask("bob", announced("eve", life=LIFE + 1))
+    four.ask("bob", heartbeat("eve", life=LIFE + 1, first=None))
+    assert not four.answers["bob"]
+    four.ask("bob", REQUEST)
+    assert four.answers["bob"] == [Missing("ada", "abandoned")]
+
+
+def test_a_peer_begins_once_more_than_half_of_the_other_members_tell_it_alike():
+    eve, effects = returned()
+    assert published(effects, JoinRequest) == [("account", JoinRequest(LIFE + 1))]
+    told = Admission(4, 2, NAMES)
+    assert not answers(eve.handle(arrived("ada", told), now=0.1))
+    assert not answers(eve.handle(arrived("ada", told), now=0.2))
+    assert not answers(eve.handle(arrived("bob", Admission(4, 3, NAMES)), now=0.3))
+    assert answers(eve.handle(arrived("dan", told), now=0.4)) == [Admitted(4, 2, NAMES)]
+    assert not answers(eve.handle(arrived("bob", told), now=0.5))
+
+
+@pytest.mark.parametrize("told", [Admission(4, 2, LEFT), Admission(4, 2, ("eve", "mia")), Admission(4, 2, ())])
+def test_a_peer_that_is_no_member_yet_goes_on_asking(told):
+    eve, _ = returned()
+    for name in LEFT:
+        assert not answers(eve.handle(arrived(name, told), now=0.1))
+    assert published(eve.handle(Tick(), now=2.0), JoinRequest)
+
+
+def test_a_peer_that_gets_no_answer_for_the_timeout_ends():
+    eve, _ = returned()
+    eve.handle(arrived("ada", Admission(4, 2, LEFT)), now=5.0)
+    assert not answers(eve.handle(Tick(), now=14.9))
+    assert answers(eve.handle(Tick(), now=15.0)) == [Undecided(frozenset(LEFT))]

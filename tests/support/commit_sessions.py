@@ -1,0 +1,78 @@
+"""Sessions of the members of an attempt, and the messages about it between them."""
+
+from collections import deque
+
+from p2pfl.network.protocol.interface.effects import Concluded, Missing, Publish, Store, Undecided
+from p2pfl.network.protocol.interface.events import Stored, Tick
+from p2pfl.network.protocol.interface.requests import Begin, ReportAttempt, Try
+from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts, Votes
+from sessions import LIFE, announced, arrived, heartbeat, session
+
+NAMES = ("ada", "bob", "dan", "eve")
+
+
+class Swarm:
+    """Sessions that have begun an attempt together, and the messages between them."""
+
+    def __init__(self, *dead, names=NAMES, attempt=0, life=LIFE):
+        self.names, self.dead, self.now = names, {*dead}, 0.0
+        self.sessions = {name: self.begun(name, life) for name in names}
+        self.answers, self.sent, self.queue = {name: [] for name in names}, [], deque()
+        self.mute = ""  # whose votes are lost
+        for name in names:
+            self.ask(name, Try(0, attempt, names))
+
+    def begun(self, name, life):
+        """Return a session that has met the others, all of one incarnation."""
+        made = session(name, life=life, keeps=True, names=self.names, commits=True)
+        for other in self.others(name):
+            made.handle(announced(other, life=life), now=0.0)
+            made.handle(heartbeat(other, life=life), now=0.0)
+        made.handle(Begin(0), now=0.0)
+        return made
+
+    def others(self, name):
+        return [each for each in self.names if each != name]
+
+    def ask(self, name, event):
+        """Pass an event to a session; store what it stores, and keep its answers."""
+        if name in self.dead:
+            return
+        for effect in self.sessions[name].handle(event, now=self.now):
+            match effect:
+                case Store():
+                    self.queue.append((name, Stored()))
+                case Publish(place, message) if isinstance(message, OfVerdicts):
+                    self.sent.append((name, message))
+                    to = [place[3:]] if place.startswith("in/") else self.others(name)
+                    if name != self.mute or not isinstance(message, Votes):
+                        self.queue.extend((each, arrived(name, message)) for each in to)
+                case Concluded() | Undecided() | Missing():
+                    self.answers[name].append(effect)
+
+    def flush(self):
+        while self.queue:
+            self.ask(*self.queue.popleft())
+
+    def report(self, *names, complete=True):
+        for name in names:
+            self.ask(name, ReportAttempt(complete))
+        self.flush()
+
+    def wait(self, seconds):
+        self.now += seconds
+        for name in self.names:
+            self.ask(name, Tick())
+        self.flush()
+
+    def leaves(self, name):
+        """Let the broker report that a peer is dead."""
+        self.dead.add(name)
+        for each in self.others(name):
+            self.ask(each, announced(name, "dead"))
+        self.flush()
+
+    @property
+    def outcomes(self):
+        """Return the outcome at each living peer, by name."""
+        return {name: answers for name, answers in self.answers.items() if name not in self.dead}
