@@ -103,12 +103,12 @@ class Averaging:
         """Return the numbers of the peers that are drawn for a round, in any order; ``None`` if they are all."""
         if self.count >= len(self.peers):
             return None
-        random, everyone = draw(self.seed, "participants", round=round), len(self.peers)
+        generator, everyone = draw(self.seed, "participants", round=round), len(self.peers)
         drawn: Ints
         if everyone > MAX_PERMUTED:
-            drawn = random.choice(everyone, self.count, replace=False)
+            drawn = generator.choice(everyone, self.count, replace=False)
         else:
-            drawn = random.permutation(everyone)[: self.count]
+            drawn = generator.permutation(everyone)[: self.count]
         return drawn
 
     async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:

@@ -153,6 +153,7 @@ class _Operator:
     def __call__(self, values: Rows) -> Rows:
         if self.alike:
             return (self.data @ values).expand(self.count, -1)  # [N, P]
+        values = values.contiguous()  # of rows that are one in memory, embedding_bag takes ten times as long
         if values.device.type != "cpu":
             return self._mix(values, slice(0, self.count))
         mixed = values.new_empty(self.count, values.shape[-1])  # [N, P]

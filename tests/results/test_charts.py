@@ -55,6 +55,12 @@ def test_the_levels_of_a_chart_are_in_its_legend():
     assert picture.axes[0].lines[1].get_ydata() == [0.25, 0.25]
 
 
+def test_rounds_are_whole_numbers_even_if_there_is_only_one():
+    axes = lines(Chart("t", "d", "x", "y", [Curve("c", [1], [0.5])], whole=True)).axes[0]
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
+
+
 def test_intervals_lie_beside_zero_on_their_side():
     axes = intervals([Interval("a", 0.2, 0.1, "#0072B2"), Interval("b", -0.3, None, "#D55E00")], x="x").axes[0]
     bars = [collection.get_segments()[0][:, 0].tolist() for collection in axes.collections]

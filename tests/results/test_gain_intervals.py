@@ -99,7 +99,7 @@ def test_the_interval_of_an_area_under_the_curve_resamples_both_models_together(
     assert (interval.method, interval.draws) == ("bootstrap", 1000)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # as that of the area
 def test_the_interval_of_f1_resamples_both_models_together():
     learner = of_classes({"f1": SET_SCORES["macro_f1"]}, count=300)
     first, second, targets = outputs(learner)

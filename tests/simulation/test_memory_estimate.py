@@ -188,8 +188,8 @@ print(json.dumps([needed, peak_memory()]))
 
 
 @LINUX
-@pytest.mark.slow
-@pytest.mark.parametrize("learning", [{"algorithm": "dpsgd"}, {"algorithm": "dpsgd", "optimizer": "adam"}, {}], ids=str)
+@pytest.mark.sampled(fast=0, all=1)
+@pytest.mark.parametrize("learning", [{"algorithm": "dpsgd", "optimizer": "adam"}, {"algorithm": "dpsgd"}, {}], ids=str)
 def test_the_estimate_is_near_the_largest_memory_of_a_real_run(learning):
     table = {"rounds": 2, "topology": {"kind": "ring", "peers": 600}, "model": {"name": "mlp", "hidden": [512]}}
     table |= {"learning": {"steps": 1, "batch": 16} | learning, "privacy": {"mode": "none"}, "gossip": {"steps": 1}}

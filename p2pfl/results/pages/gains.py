@@ -220,5 +220,5 @@ def _last_scores(metrics: Sequence[Record]) -> FactTable | None:
         values = [record.scores[name] for record in records if name in record.scores]
         rows.append([name, number(sum(values) / len(values)), number(min(values)), number(max(values))])
     evaluated = sum(bool(record.scores) for record in records)
-    caption = f"Scores after round {last + 1}, over {evaluated} peers"
+    caption = f"Scores after round {last + 1}, over {count_of(evaluated, 'peer')}"
     return FactTable(caption, ("score", "mean", "least", "most"), rows)

@@ -78,6 +78,7 @@ def test_scores_are_those_of_the_label_holder(capsys, run, tmp_path):
     assert [line.split()[0] for line in printed.splitlines() if line.startswith(peers)] == ["bob"]
     page = (tmp_path / "run.html").read_text()
     assert f"Together {run.summary['together']:.3f}, alone {run.summary['alone']:.3f} (r2, of bob)" in page
+    assert "over 1 peer<" in page
     assert "Curves" not in page  # of a single round
 
 
@@ -126,6 +127,8 @@ def test_the_card_of_a_run_names_no_column(capsys, run):
     card = printed(capsys, "card", run.folder)
     assert "Columns of several parties, each of which keeps the part of the model for its own" in card
     assert "bmi" not in card
+    assert "a prediction takes\n  the columns of all parties" in card
+    assert "| mean |" not in card
     assert "glm, which predicts a number" in card
 
 
