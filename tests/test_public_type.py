@@ -18,6 +18,7 @@ PACKAGE = Path(p2pfl.__file__).parent
 
 MAKERS = {
     "algorithms/algorithm.py",  # the agreed start, and a state that is read from disk
+    "plugins/evidence/gossip_recomputation.py",  # rows that peers released, out of the directory of their run
     "plugins/audit/accounting_claims.py",  # what the audit releases is made up
     "plugins/audit/release_claims.py",
     "plugins/audit/attacks/inversion.py",

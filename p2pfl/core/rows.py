@@ -197,7 +197,7 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | 
     stacks
         ``[R, P]`` or ``[R, 1]`` each.
     out
-        Memory of the result, which may be that of a stack; new memory by default.
+        Memory of the result, which may be that of a stack; new memory by default, and where its rows are one.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | 
         return function(*(stack[:1] for stack in stacks)).expand_as(first)
     if out is None and (len(first) <= _height(first) or first.device.type != "cpu"):
         return function(*stacks)
-    result = torch.empty_like(first) if out is None else out  # [R, P]
+    result = torch.empty_like(first) if out is None or repeated(out) else out  # [R, P]
     for_each_block(lambda part: result[part].copy_(function(*(stack[part] for stack in stacks))), first)
     return result
 

@@ -97,9 +97,10 @@ class RecordingNeighbourhood(Wrapped):
         return released
 
     async def mix(self, released: Released) -> Released:
-        """Mix released rows."""
+        """Mix released rows; equal ones have a memory each, so that what an algorithm writes into shows."""
         self._note("mix", released)
-        return await self._net.mix(released)
+        mixed = await self._net.mix(released)
+        return replace(mixed, rows=mixed.rows.contiguous())
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Return the received rows."""
@@ -160,7 +161,7 @@ class Trainer:
         fitted = self.learner.fit(rows, **options)
         if self.change is None:
             return fitted
-        changed = self.change(fitted.rows, rows, False)
+        changed = self.change(fitted.rows, rows, False).clone()  # the algorithm may write into it
         active = options.get("active")
         return replace(fitted, rows=changed if active is None else torch.where(active.unsqueeze(-1), changed, rows))
 
@@ -257,7 +258,8 @@ class Case:
         """
         made = self.plan() if plan is None else plan
         trainer = Trainer(made.learner, change)
-        states, calls = [begin or start(made.learner, made.topology.peers)], list[Call]()
+        begin = begin or start(made.learner, made.topology.peers)
+        states, calls = [begin.map(torch.Tensor.contiguous)], list[Call]()
         answers, union = None if script is None else list(script), made.topology.union
 
         async def observe(_round: int, state: State, _net: StackedNeighbourhood) -> None:

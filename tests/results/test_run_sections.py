@@ -141,7 +141,7 @@ def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):
 
 @pytest.mark.slow
 def test_the_page_does_not_take_masks_for_a_lack_of_consensus():
-    changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
+    changes = ["topology.kind=complete", "gossip.steps=1", "rounds=2"]
     masked = simulate(read(SMALL, changes=[*changes, "privacy.mode=pairwise"]))
     assert "last gossip step, most of it by masks" in run_page(masked)
     plain = run_page(simulate(read(SMALL, changes=[*changes, "privacy.mode=none"])))

@@ -39,7 +39,7 @@ class SplitBlock(PartModel):
 
     Examples
     --------
-    >>> SplitBlock(features=2, classes=None, hidden=(3,), width=1).layout.names[2:4]
+    >>> SplitBlock(features=2, classes=None, hidden=(3,), width=1).layout.names[3:5]
     ('network.bottom.1.weight', 'network.bottom.1.bias')
     """
 

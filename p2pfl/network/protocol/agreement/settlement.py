@@ -57,6 +57,7 @@ class Settlement:
     --------
     With the vote of Ada for her report, and that of Bob, a majority of three has voted.
 
+    >>> from p2pfl.network.protocol.wire.verdict_messages import Vote
     >>> hers = Release("ada", 0, 0, 0)
     >>> committee, bob = Committee(("ada", "bob", "eve"), owner="ada"), Settlement("bob")
     >>> bob.admit(hers, committee)

@@ -325,8 +325,9 @@ ODD = {
 }
 """Another algorithm, and what becomes of the peer that runs it."""
 
-LONGEST = ROUNDS * (len(GRAPH.peers) + 1) * PATIENCE
-"""Seconds that peers wait in a run, if each waits in each round until those for which it waits must have given up."""
+LONGEST = (ROUNDS * (len(GRAPH.peers) + 1) + 2) * PATIENCE
+"""Seconds that peers wait in a run, if each waits in each round until those for which it waits must have given up, and
+one waits for a total until its neighbours do and a timeout longer."""
 
 
 @pytest.mark.sampled(fast=2)
