@@ -74,15 +74,16 @@ function options(peers, score, many, chosen, width) {
   const style = getComputedStyle(document.documentElement);
   const take = (name) => style.getPropertyValue(name).trim();
   const axis = { stroke: take("--faint"), grid: { stroke: take("--rule"), width: 1 }, ticks: { stroke: take("--rule"), size: 4 } };
+  const points = { show: (plot) => plot.data[0].length === 1 }; // a line through one round has no length
   const series = [{ label: "round" }, ...peers.map((name, index) => ({
     label: name, stroke: take(COLOURS[index % COLOURS.length]), width: name === chosen ? 3 : 1.25,
-    dash: DASHES[index % DASHES.length], points: { show: false }, spanGaps: true,
+    dash: DASHES[index % DASHES.length], points, spanGaps: true,
   }))];
   const bands = [];
   if (many) {
     const first = series.length;
     series.push(
-      { label: "median", stroke: take("--text"), width: 2.5, points: { show: false } },
+      { label: "median", stroke: take("--text"), width: 2.5, points },
       { label: "90 %", stroke: "transparent", points: { show: false } },
       { label: "10 %", stroke: "transparent", points: { show: false } },
     );
