@@ -46,7 +46,7 @@ SIMULATORS = {
 """All simulators, ours first."""
 
 COHORT, ROUNDS, SAMPLES, FEATURES, TESTED = 100, 30, 5, 16, 1000
-"""Of the runs with registered clients: participants and rounds, and samples and features of a client."""
+"""Size of the runs with registered clients: participants, rounds, samples and features of each, and test samples."""
 
 
 @dataclass(frozen=True)

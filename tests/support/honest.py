@@ -104,7 +104,7 @@ VOTED = (
     JoinRequest(1),
     Admission(0, 1, ("ada", "bob")),
 )
-"""What ada sends to bob while they decide whether a round counts."""
+"""Messages that ada sends to bob while they decide whether a round counts."""
 
 
 # ---------------------------------------------------------------------- all kinds

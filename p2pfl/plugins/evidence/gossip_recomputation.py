@@ -24,7 +24,6 @@ from p2pfl.core.neighbourhood import (
     ReceivedModels,
     Recipient,
     Released,
-    refuse_total,
     run_without_loop,
 )
 from p2pfl.core.rows import Rows
@@ -140,9 +139,9 @@ class RecordedNeighbourhood:
         change: float | None = None,
         to: Recipient | None = None,
     ) -> Ints:
-        """Refuse: totals belong to models that are computed again from totals."""
+        """Raise an error, as rows do not show what peers added to a total."""
         del contribution, size, bits, change, to
-        raise refuse_total()
+        raise _UnknownError("the algorithm takes totals in its rounds, which rows do not show")
 
     def _first_step(self) -> int:
         """Return the first gossip step of the attempt at the round that counts, which is the last one."""
@@ -295,7 +294,7 @@ class _RecordedPeer:
 
 
 def _forget(state: State | None) -> State | None:
-    """Return the state of which nobody knows a number; ``None`` if the algorithm keeps more than models."""
+    """Return a state whose numbers are all unknown; ``None`` if the algorithm keeps more than models."""
     if state is None or state.memory or state.extra or state.known:
         return None
     unknown = torch.full_like(state.rows, torch.nan)

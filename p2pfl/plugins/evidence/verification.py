@@ -304,7 +304,7 @@ def verify(
 
 
 def _notes(chains: Sequence[PeerEvidence]) -> Iterator[str]:
-    """Yield what honest peers may have and a liar could invent: rows that did not arrive, starts, other libraries."""
+    """Yield what an honest run may show and an attacker may pretend: lost rows, restarts, other libraries."""
     by_peer = {own.peer: own for own in chains}
     for own in chains:
         known = {began.incarnation for began in own.beginnings}

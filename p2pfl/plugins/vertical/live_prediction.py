@@ -48,7 +48,7 @@ PREDICTOR = (
     "the sum of the others' parts of the linear predictor of each of its rows; if it knows the columns of as many "
     "people as the others have columns, it can compute their coefficients"
 )
-"""What the label holder receives of linear models, in words."""
+"""Description of what the label holder receives of linear models."""
 
 SHOWN: Mapping[str, str] = {
     **dict.fromkeys((VerticalGLM.name, VerticalLasso.name, VerticalDescent.name), PREDICTOR),
@@ -60,7 +60,7 @@ SHOWN: Mapping[str, str] = {
         "those of some people"
     ),
 }
-"""What the label holder receives of each of its rows, in words, by model."""
+"""Description of what the label holder receives of each of its rows, by model."""
 
 SUFFIX = "-prediction"
 """Ending of the name of a session, so that no peer takes it for the run that learns."""
@@ -197,7 +197,7 @@ class PredictionLearner(SessionLearner):
             log.note(now, asked=asked)
 
     def _part(self, aligned: AlignedRows, peer: str, *, whole: bool) -> Ints:
-        """Return what a feature holder adds to predictions, and for all rows of whom it knows."""
+        """Return the part that a feature holder adds to predictions, and which rows it knows if ``whole``."""
         if peer not in self.features:
             return np.zeros(0, np.int64)  # of an empty total
         rows = aligned.positions(peer)

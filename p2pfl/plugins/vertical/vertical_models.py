@@ -1,4 +1,4 @@
-"""What the learner of a vertical run asks of a model of columns at different peers."""
+"""Interface of models of columns at different peers, which the learner of a vertical run calls."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def parties():
 
 
 class Wiretap:
-    """What the label holder sees of each row, and the gradient that the feature holder receives, step by step."""
+    """Record of what the label holder sees of each row, and of the gradients that the feature holder receives."""
 
     def __init__(self, monkeypatch, craft=None):
         self.embeddings, self.gradients, self.predicted = np.zeros((ROWS, 2)), np.zeros((ROWS, 2)), np.zeros(ROWS)
@@ -173,11 +173,11 @@ UNION, SHARED = 300, np.arange(100, 220)
 """People of both tables; ada has the first 220, bob those from 100 on."""
 
 GUESSES = np.array([110, 150, 250, 290])
-"""People of bob's of whom the first two are ada's as well."""
+"""People in bob's table; the first two are in ada's, too."""
 
 
 def hidden(bob_enters, *, common):
-    """Return the questions of a hidden fit in which bob enters numbers of his own in place of his presence."""
+    """Return the questions of a hidden fit in which bob enters his own choice of numbers instead of his presence."""
     presence = {"ada": np.arange(UNION) < 220, "bob": bob_enters}
     rng = np.random.default_rng(4)
     columns = {"ada": rng.normal(size=(UNION, 2)), "bob": rng.normal(size=(UNION, 2))}

@@ -58,6 +58,19 @@ async def test_live_peers_end_with_the_parts_of_the_simulation_to_the_last_bit(e
     assert ended.summary["alone"] == wanted.summary["alone"]
 
 
+async def resumed(experiment, folder, reached, killed):
+    """Kill peers once a point is reached, resume all, and return what became of each."""
+    async with asyncio.timeout(120):
+        lives = RestartablePeers(experiment, MemoryTransport(), folder)
+        lives.start()
+        await reached.wait()
+        await lives.kill(*killed)
+        await asyncio.gather(*(task for task in lives.tasks.values() if not task.done()), return_exceptions=True)
+        assert not any(lives.records.values())
+        lives.start(resume=True)
+        return await lives.end()
+
+
 @pytest.mark.parametrize("killed", [[], ["eve"], ["bob"]], ids=["all", "feature holder", "label holder"])
 async def test_peers_that_are_killed_while_they_fit_go_on_and_end_with_the_same_model(tmp_path, monkeypatch, killed):
     experiment = read(changed(data={"test": 0.0}, transport={"patience": 4.0}))
@@ -68,15 +81,7 @@ async def test_peers_that_are_killed_while_they_fit_go_on_and_end_with_the_same_
         return fit(self, table, roles, source)
 
     monkeypatch.setattr(VerticalGLM, "fit", fitted)
-    async with asyncio.timeout(120):
-        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
-        lives.start()
-        await fitting.wait()
-        await lives.kill(*killed)
-        await asyncio.gather(*(task for task in lives.tasks.values() if not task.done()), return_exceptions=True)
-        assert not any(lives.records.values())
-        lives.start(resume=True)
-        ended = await lives.end()
+    ended = await resumed(experiment, tmp_path, fitting, killed)
     wanted = simulate(experiment, source=SeededSource(5), baselines=False).models
     for name in PARTIES:
         end = ended[name]
@@ -104,15 +109,7 @@ async def test_a_peer_that_is_killed_between_two_trees_leaves_the_trees_as_they_
         return begin(self)
 
     monkeypatch.setattr(GrowingTrees, "begin_round", begin_round)
-    async with asyncio.timeout(120):
-        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
-        lives.start()
-        await growing.wait()
-        await lives.kill(*killed)
-        await asyncio.gather(*(task for task in lives.tasks.values() if not task.done()), return_exceptions=True)
-        assert not any(lives.records.values())
-        lives.start(resume=True)
-        ended = await lives.end()
+    ended = await resumed(experiment, tmp_path, growing, killed)
     wanted = simulate(experiment, source=SeededSource(5), baselines=False).models
     for name in PARTIES:
         kept = ended[name].peer.plan.saved(ended[name].state.rows[0], peer=name)

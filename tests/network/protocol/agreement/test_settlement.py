@@ -41,7 +41,7 @@ def promise(name, owner, ballot):
 
 
 def written(made, effects):
-    """All that follows once the disk is done."""
+    """Return all effects once the disk is done."""
     found = list(effects)
     writes = [each for each in found if isinstance(each, Write)]
     while writes:
@@ -52,7 +52,7 @@ def written(made, effects):
 
 
 def received(made, owner):
-    """What follows the report of a peer."""
+    """Return the effects of the report of a peer."""
     return written(made, made.receives(owner, vote(owner, owner), now=0.0))
 
 
