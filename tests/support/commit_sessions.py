@@ -14,8 +14,8 @@ NAMES = ("ada", "bob", "dan", "eve")
 class Swarm:
     """Sessions that have begun an attempt together, and the messages between them."""
 
-    def __init__(self, *dead, names=NAMES, attempt=0, life=LIFE):
-        self.names, self.dead, self.now = names, {*dead}, 0.0
+    def __init__(self, *dead, names=NAMES, attempt=0, life=LIFE, **given):
+        self.names, self.dead, self.now, self.given = names, {*dead}, 0.0, given
         self.sessions = {name: self.begun(name, life) for name in names}
         self.answers, self.sent, self.queue = {name: [] for name in names}, [], deque()
         self.mute = ""  # whose votes are lost
@@ -24,7 +24,7 @@ class Swarm:
 
     def begun(self, name, life):
         """Return a session that has met the others, all of one incarnation."""
-        made = session(name, life=life, keeps=True, names=self.names, commits=True)
+        made = session(name, life=life, keeps=True, names=self.names, commits=True, **self.given)
         for other in self.others(name):
             made.handle(announced(other, life=life), now=0.0)
             made.handle(heartbeat(other, life=life), now=0.0)

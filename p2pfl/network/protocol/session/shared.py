@@ -40,7 +40,7 @@ class Shared:
     patience
         Seconds without progress after which this peer stops waiting for a neighbour.
     last
-        Last round of the run.
+        Last round that anybody may play, see :data:`~p2pfl.network.protocol.incoming.plausible.AFTER`.
 
     Attributes
     ----------
@@ -99,6 +99,11 @@ class Shared:
     def me(self) -> Announcement:
         """Announcement of this incarnation."""
         return self.membership.me
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds of the experiment."""
+        return self.last - plausible.AFTER
 
     def do(self, effect: Effect) -> None:
         """Add an effect of the current event."""

@@ -100,7 +100,7 @@ class Commits:
         self._asked, self._since, self._again, self._flushed = asked, now, now + 2 * PULSE, now
         self.shared.active.add("commits")
         own = report(self.shared.me.peer, *self._place)
-        joins = self.admissions.candidate(self._members)
+        joins = self._candidate()
         value = complete(asked.incarnations, joins=joins) if asked.complete else FAILED
         self.ballots.do(self._settlement.releases(own, value=value, now=now))
         self.ballots.write()
@@ -278,7 +278,7 @@ class Commits:
             self.neighbours.leave_out(peer)
 
     def _next_members(self, result: AttemptOutcome) -> tuple[str, ...]:
-        """Return the members of the next attempt; one that joins is told so."""
+        """Return the members of the next attempt, and notify one that joins."""
         peers = self.shared.edges.topology.peers
         if result.joins is None or result.joins >= len(peers) or peers[result.joins] in self._members:
             return result.members
@@ -286,6 +286,11 @@ class Commits:
         members = tuple(sorted({*result.members, joins}))
         self.admissions.admit(joins, round + 1, attempt, members)
         return members
+
+    def _candidate(self) -> int | None:
+        """Return the place of a peer that may be a member of the next round; ``None`` in the last round."""
+        round = self._place[0]
+        return self.admissions.candidate(self._members, round=round) if round + 1 < self.shared.rounds else None
 
     @property
     def _settlement(self) -> Settlement:
