@@ -21,7 +21,7 @@ MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""
 
 HEAD = [
-    "| peers | who lies | mask ledgers | the disk | ballots begun | crashes | messages | states | steps | seconds |",
+    "| peers | malicious | mask ledgers | the disk | ballots begun | crashes | messages | states | steps | seconds |",
     "| ---: | --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
 ]
 
@@ -41,7 +41,7 @@ class Setting:
     malicious
         Member that sends whatever it can sign, and has one ballot; empty if all are honest.
     copies
-        Number of copies of the release that its owner signs, if it lies.
+        Number of reports that their owner signs, if it is malicious.
     most
         States after which it stops, if the command does not say.
     """
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def enemy(self) -> Malicious:
-        """The member that lies."""
+        """The malicious member."""
         group = committee(len(self.ballots))
         begun = {name for name, number in zip(group.members, self.ballots, strict=True) if number}
         ballots = tuple(Ballot(1, name) for name in sorted(begun | {self.malicious}))
@@ -81,8 +81,8 @@ class Setting:
         ballots, crashes = (", ".join(map(str, each)) for each in (self.ballots, self.crashes))
         disk = "blocks" if self.blocking else "does not block"
         masked, end = "yes" if self.masked else "no", "" if found.complete else "the first "
-        lies = "nobody" if not self.malicious else "the owner" if self.malicious == NAMES[0] else "another"
-        lies += f", of {self.copies} copies" if self.copies > 1 else ""
+        lies = "none" if not self.malicious else "the owner" if self.malicious == NAMES[0] else "another"
+        lies += f", with {self.copies} reports" if self.copies > 1 else ""
         return (
             f"| {len(self.ballots)} | {lies} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
             f"| {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"

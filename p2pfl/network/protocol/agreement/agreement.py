@@ -55,7 +55,6 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     StoreRecord,
     TickAt,
     TimePassed,
-    ValueDecided,
 )
 from p2pfl.network.protocol.agreement.proofs import (
     choose_proposal,
@@ -485,11 +484,8 @@ class Agreement:
         """Send the messages that waited for the record, and store the next record."""
         if self._written is None:
             return
-        was_decided = self._durable.decided is not None
         self._durable, self._written = self._written, None
         effects, self._held = self._held, []
-        if self._durable.decided is not None and not was_decided:
-            self._effects.append(ValueDecided(self._durable.decided))
         self._store()
         self._release(effects)
 

@@ -117,13 +117,6 @@ class Send:
 
 
 @dataclass(frozen=True)
-class ValueDecided:
-    """Notification that the value is decided, and durable at this member."""
-
-    decision: Decision
-
-
-@dataclass(frozen=True)
 class Contradicted:
     """Two statements that contradict each other; they prove to any peer that knows the member's key that it is faulty.
 
@@ -141,4 +134,4 @@ class TickAt:
     when: float
 
 
-Effect = StoreRecord | Send | ValueDecided | Contradicted | TickAt
+Effect = StoreRecord | Send | Contradicted | TickAt

@@ -19,7 +19,6 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     StoreRecord,
     TickAt,
     TimePassed,
-    ValueDecided,
 )
 from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
@@ -186,8 +185,6 @@ class Settlement:
                 match effect:
                     case StoreRecord(record):
                         effects.append(Write(release, record))
-                    case ValueDecided():
-                        pass
                     case _:
                         effects.append(effect)
         return effects

@@ -20,10 +20,10 @@ PROVEN = 140
 """Promises and votes in one proposal, each; as many fit into its head."""
 
 Value = bounds.Key
-"""Verdict on a release: the digest of the copy that enters its round with full weight, or :data:`DROPPED`."""
+"""Verdict on a report: the report itself, or :data:`DROPPED`."""
 
 DROPPED = b""
-"""Verdict that a release does not enter its round, and that its masks are removed."""
+"""Verdict that a member has not reported, so that it has no part in the next attempt."""
 
 HIGHEST = 1 << 32
 """Upper bound on ballot numbers; there is no ballot from this number on."""
@@ -45,14 +45,14 @@ class Ballot(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Release that needs an agreed verdict.
+    """Subject of an agreement: the report of a member of an attempt.
 
     Attributes
     ----------
     peer, incarnation
-        Peer and incarnation that released it.
+        Member that reports, and 0: the subject is the same for all its incarnations.
     round, attempt
-        Round and attempt of the release.
+        Round and attempt of the report.
     """
 
     peer: Name
@@ -70,7 +70,7 @@ class Committee:
     members
         Names of the members, each once.
     owner
-        Member that proposes in the first ballot: the peer that made the release.
+        Member that proposes in the first ballot: the one that reports.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
 
 
 class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
-    """Votes of the sender, on all releases of a round that it holds."""
+    """Votes of the sender, on reports of members of an attempt."""
 
     votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=BATCH)]
 
@@ -248,7 +248,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
 
 
 def parse_statement(statement: bytes) -> Vote | Promise:
-    """Return the vote or promise on a release that a statement contains, without its signature.
+    """Return the vote or promise on a report that a statement contains, without its signature.
 
     Raises
     ------
@@ -264,20 +264,20 @@ def parse_statement(statement: bytes) -> Vote | Promise:
     try:
         read: Vote | Promise = _statements.decode(statement)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise DecodeError("the bytes are no statement on a release") from None
+        raise DecodeError("the bytes are no statement on a report") from None
     if read.statement != statement:
-        raise DecodeError("the bytes are no statement on a release")
+        raise DecodeError("the bytes are no statement on a report")
     return read
 
 
 _statements = msgspec.msgpack.Decoder(Vote | Promise)
 
 Message = Vote | Prepare | Promise | Proposal | Decision
-"""Message of an agreement on a release; a vote travels within :class:`Votes`."""
+"""Message of an agreement on a report; a vote travels within :class:`Votes`."""
 
 
 Agreed = Votes | Prepare | Promise | Proposal | Decision
-"""Messages of an agreement on a release as they travel."""
+"""Messages of an agreement on a report as they travel."""
 
 
 def messages_of(message: Agreed, *, sender: str) -> tuple[Message, ...]:

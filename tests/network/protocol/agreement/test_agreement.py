@@ -19,7 +19,6 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     StoreRecord,
     TickAt,
     TimePassed,
-    ValueDecided,
 )
 from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
@@ -104,7 +103,7 @@ def test_who_receives_the_release_votes_likewise_and_decides_with_the_owner():
         StoreRecord(MemberRecord(decided=decision)),
     ]
     assert bob.value is None
-    assert bob.handle(RecordStored(), now=0.0) == [ValueDecided(decision)]
+    assert bob.handle(RecordStored(), now=0.0) == []
     assert bob.value == COUNTED
 
 
@@ -255,7 +254,7 @@ def test_a_decision_that_is_not_durable_yet_is_not_sent():
     bob = member(record=MemberRecord(FIRST, vote("bob"), proof=(vote("ada"),)))
     assert [type(each) for each in bob.handle(MessageReceived("ada", vote("ada")), now=0.0)] == [StoreRecord]
     assert bob.handle(MessageReceived("eve", Prepare(SUBJECT, THIRD)), now=0.0) == []
-    assert [type(each) for each in bob.handle(RecordStored(), now=0.0)] == [ValueDecided, Send]
+    assert [type(each) for each in bob.handle(RecordStored(), now=0.0)] == [Send]
 
 
 def test_a_decision_is_taken_with_the_votes_of_a_majority_and_not_with_fewer():
@@ -266,7 +265,8 @@ def test_a_decision_is_taken_with_the_votes_of_a_majority_and_not_with_fewer():
     assert eve.handle(MessageReceived("bob", mixed), now=0.0) == []
     good = Decision(SUBJECT, COUNTED, (vote("ada"), vote("bob")))
     assert eve.handle(MessageReceived("bob", good), now=0.0) == [StoreRecord(MemberRecord(decided=good))]
-    assert eve.handle(RecordStored(), now=0.0) == [ValueDecided(good)]
+    assert eve.handle(RecordStored(), now=0.0) == []
+    assert eve.value == COUNTED
 
 
 def test_after_a_decision_nothing_is_begun():
