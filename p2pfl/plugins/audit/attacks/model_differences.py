@@ -224,7 +224,10 @@ def _relative_error(read: Floats, true: Floats) -> float:
 
 
 def _error_of_roots(learner: ExactLearner, model: RandomForest, owner: str, position: int) -> float | None:
-    """Return 0 if the roots of two forests show bins of a person, their class, and no other; ``None`` if bins moved."""
+    """Return 0 if the roots of two forests show bins of a person, their class, and no other.
+
+    ``None`` if bins moved, or if no tree has drawn the person.
+    """
     peers, width, counted = learner.federation.peers, model.classes or 2, list[Ints]()
     tensors = [_begun(each, model) for each in (learner, _without(learner, owner, position))]
     bins = model.bins(tensors[0])
@@ -237,6 +240,9 @@ def _error_of_roots(learner: ExactLearner, model: RandomForest, owner: str, posi
         parts = [model.bagged(each.own(peer).train, tensors[0], first=0, trees=trees) for peer in peers]
         counted.append(np.sum([part.count(growing, level) for part in parts], axis=0).reshape(-1, width))
     part = learner.own(owner).train
+    drawn = model.bagged(part, tensors[0], first=0, trees=trees).weights
+    if not drawn[:, position].any():
+        return None
     codes = bins.codes(part.features[[position]])[:, 0]  # [F]
     read = (counted[0] - counted[1]) != 0  # [cells, C]: of the person, in each tree that has them
     own = np.zeros_like(read)
