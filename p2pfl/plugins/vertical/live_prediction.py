@@ -104,8 +104,8 @@ class AnswerLog:
         lines = [
             json.loads(line) for line in read_bounded(self.path, largest=MAX_LOG).split(b"\n")[:-1]
         ]  # a crash may have cut off the last one
-        recent = [line for line in lines if datetime.fromisoformat(line["time"]) > now - DAY]
-        return max(self.most - sum(max(line.get("asked", 0), 0) for line in recent), 0)
+        recent: list[int] = [line.get("asked", 0) for line in lines if datetime.fromisoformat(line["time"]) > now - DAY]
+        return max(self.most - sum(max(asked, 0) for asked in recent), 0)
 
     def note(self, now: datetime, **facts: Any) -> None:
         """Append a line, after the last complete one."""
