@@ -46,6 +46,9 @@ FRACTION = 2.0**36
 MAX_DISTANCE = 2.0**20
 """Largest squared distance in the columns of a party."""
 
+MAX_COLUMNS = 2**31
+"""Bound of the number of columns of a party, far beyond those of any table."""
+
 CONSENT = "distances"
 """Word by which each party agrees that the label holder sees sums of distances."""
 
@@ -136,10 +139,10 @@ class VerticalKernel:
             )
         widths = yield from state(lambda peer: table.standardised(peer).train.shape[1], peers=roles.parties)
         for peer, width in zip(roles.parties, widths.tolist(), strict=True):
-            if not 0 <= width <= train:
+            if not 0 <= width < MAX_COLUMNS:
                 raise PrivacyError(
-                    f"{peer} states {width} columns, which a table of {train:,} rows cannot have here; it does not "
-                    "follow the protocol, so end the run"
+                    f"{peer} states {width} columns, which no table has; it does not follow the protocol, so end the "
+                    "run"
                 )
         gamma = self._gamma(int(widths.sum()))
         one, other = np.triu_indices(train, 1)

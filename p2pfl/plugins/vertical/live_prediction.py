@@ -25,6 +25,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError, InputError, ModelError, PrivacyError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, read_bounded
+from p2pfl.core.files import replace as replace_file
 from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment import Experiment, Plan, plain
 from p2pfl.experiment.composing import compose
@@ -104,10 +105,14 @@ class AnswerLog:
             json.loads(line) for line in read_bounded(self.path, largest=MAX_LOG).split(b"\n")[:-1]
         ]  # a crash may have cut off the last one
         recent: list[int] = [line.get("asked", 0) for line in lines if datetime.fromisoformat(line["time"]) > now - DAY]
-        return max(self.most - sum(recent), 0)
+        return max(self.most - sum(max(asked, 0) for asked in recent), 0)
 
     def note(self, now: datetime, **facts: Any) -> None:
-        """Append a line."""
+        """Append a line, after the last complete one."""
+        if self.path.exists():
+            lines = read_bounded(self.path, largest=MAX_LOG)
+            if not lines.endswith(b"\n"):
+                replace_file(self.path, lines[: lines.rfind(b"\n") + 1], mode=OWNER_ONLY)
         line = json.dumps({"time": now.isoformat(), **facts})
         DRIVE.append(self.path, line.encode() + b"\n", mode=OWNER_ONLY)
 
@@ -150,6 +155,11 @@ class PredictionLearner(SessionLearner):
         label = self.parties.label
         asked, width = (yield from state_several(self._request, size=2, peers=[label])).tolist()
         self.asked.append(asked)
+        if asked < 0 or width < 0:
+            raise PrivacyError(
+                f"{label} asks for {asked:,} rows of {width:,} numbers; it does not follow the protocol, so do not "
+                "answer it again"
+            )
         yield from self._agree(width)
         yield from self._admit(asked)
         agreed = replace(self.parties, sizes={label: asked})
@@ -202,7 +212,7 @@ class PredictionLearner(SessionLearner):
             return np.zeros(0, np.int64)  # of an empty total
         rows = aligned.positions(peer)
         part = self.files[peer].predictor_at(rows)
-        if part.size and np.abs(part).max() >= MAX_PREDICTOR:
+        if part.size and not np.abs(part).max() < MAX_PREDICTOR:
             raise ModelError(
                 f"{peer} adds {np.abs(part).max():.3g} to a prediction, beyond what a sum can hold; check the units of "
                 "its columns"
@@ -283,13 +293,28 @@ def plan_prediction(
         settings={**settings, "privacy": {"mode": experiment.privacy.mode}},
         live=True,
     )
-    statement = (
-        f"no row leaves its owner; {label} receives {SHOWN[experiment.model.name]}; asked again, the model shows the "
-        "same, but another model of the same people shows more; each feature holder learns for which of its rows "
-        f"{label} asks"
-    )
-    learned = {"every peer": f"for how many rows {label} asks, and how many of them all parties know"}
+    statement, learned = _disclosure(parties, SHOWN[experiment.model.name])
     return replace(made, protection=replace(made.protection, totals=statement, learned=learned)), learner
+
+
+def _disclosure(parties: Parties, shown: str) -> tuple[str, Mapping[str, str]]:
+    """Return the statement of a session, and what each observer learns."""
+    label, helper = parties.label, parties.helper
+    common = "which of its rows each party has" if parties.rows == "labelled" else "which of its rows all parties have"
+    asked = f"for which of its rows {label} asks"
+    counts = f"for how many rows {label} asks, how many rows each party has, and how many all have, by key"
+    learned = {f"{label}, the label holder": f"{common}; {shown}"}
+    learned |= {f"{peer}, a feature holder": asked for peer in parties.names if peer != label}
+    helped = ""
+    if helper is not None:
+        learned[f"{helper}, the helper"] = overlaps = "the sizes of all overlaps, and which keys repeat"
+        helped = f"; {helper}, the helper, learns {overlaps}"
+    statement = (
+        f"no row leaves its owner; {label} receives {shown}; asked again, the model shows the same, but another model "
+        f"of the same people shows more; {label} learns {common}; each feature holder learns {asked}{helped}; every "
+        f"peer learns {counts}"
+    )
+    return statement, learned | {"every peer": counts}
 
 
 def run_keys(experiment: Experiment) -> Sequence[PersonKey]:

@@ -302,7 +302,8 @@ class KernelRun(VerticalRun):
         return {
             f"{self.label} and a party, if they conspire": "read the distances of the others alone",
             "a party that enters other distances": (
-                f"makes the model wrong and learns nothing; {self.label} ends the run at numbers that no distances are"
+                f"makes the model wrong and learns nothing; {self.label} ends the run at numbers out of range, "
+                "and cannot notice others"
             ),
             "anybody with guessed ids": GUESSED_IDS,
         }

@@ -87,7 +87,7 @@ def _sum_predictors(
 
     def answer(peer: str) -> Ints:
         part = columns(table, peer).test @ fit.weight(peer)
-        if part.size and np.abs(part).max() >= MAX_PREDICTOR:
+        if part.size and not np.abs(part).max() < MAX_PREDICTOR:
             raise ModelError(
                 f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; leave out "
                 "the column that runs away"
