@@ -27,7 +27,7 @@ LARGEST_FILE = 1 << 24
 FolderName = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\\\0]+\Z")]
 """Name of a folder or file, without a path."""
 
-InnerPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\.(?:/|\Z))[^\\\0]+\Z")]
+InnerPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!(?:[^\0]*/)?\.\.(?:/|\Z))[^\\\0]+\Z")]
 """Path that stays within a folder."""
 
 PROMISE = (
@@ -38,7 +38,7 @@ PROMISE = (
 REMAINS = (
     "copies of the old model that were given to others or exported elsewhere, models that started from it, and backups",
     "figures that were published",
-    "settings and costs of the old run, signed evidence of gossip, and the account of what it has spent",
+    "settings, costs and account of the old run, and signed evidence of gossip whose digests of models have a key",
     "what the old and the new model together show of who left",
 )
 """Traces that no replay takes back."""

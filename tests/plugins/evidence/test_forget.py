@@ -16,7 +16,7 @@ import p2pfl
 from p2pfl.cli import main
 from p2pfl.experiment import read
 from p2pfl.network.transport.broker import embedded
-from p2pfl.plugins.evidence.certificate import read_certificate, sign_certificate, write_certificate
+from p2pfl.plugins.evidence.certificate import DeletedFile, read_certificate, sign_certificate, write_certificate
 from p2pfl.privacy.keys import Identity, Roster
 from p2pfl.results.evidence import Chain, Witness
 
@@ -293,13 +293,14 @@ def test_each_hospital_certifies_a_replay_over_a_real_broker_also_one_that_was_k
 
 def test_a_chain_with_totals_and_an_exported_table_are_deleted_and_one_of_gossip_stays(home):
     old = simulated(home, SMALL)
-    identity = Identity(bytes(32))
-    for peer in ("peer0", "peer1"):
-        witness = Witness(Chain(old / "peers" / f"{peer}.evidence.jsonl", identity))
+    identity, sent = Identity(bytes(32)), {}
+    for peer in ("peer0", "peer1", "peer2"):
+        keep = sent.__setitem__ if peer == "peer2" else None
+        witness = Witness(Chain(old / "peers" / f"{peer}.evidence.jsonl", identity), keep=keep)
         if peer == "peer0":
             witness.take(np.arange(3), attempt=0, number=0, participants=["peer0", "peer1"])
-        witness.play(torch.zeros(2), round=0, spent=None, incarnations={})
-    (old / "peers" / "peer2.evidence.jsonl").write_text("damaged")
+        witness.play(torch.zeros(2), round=0, spent=None, incarnations={}, public=peer == "peer2")
+    (old / "peers" / "peer3.evidence.jsonl").write_text("damaged")
     (old / "peers" / "peer0.json").write_text("{}")  # trees for XGBoost
     (old / "peers" / "peer0.accuses-peer1.json").write_text("{}")
     assert main(["forget", str(old), "--peer", "peer3", "--key", "officer.pem"]) == 0
@@ -365,6 +366,30 @@ def test_a_forget_that_was_killed_while_it_deleted_is_completed(home, monkeypatc
         name.split("/")[1] for name in files if name.endswith(".safetensors")
     )
     assert main(["forget", "--check", str(replay)]) == 0
+
+
+def test_a_list_of_deleted_files_of_somebody_else_deletes_nothing_but_models(home):
+    old = simulated(home, SMALL)
+    digest = {"sha256": "0" * 64}
+    files = [{"path": name} | digest for name in ("experiment.toml", "peers/peer0.journal", "gone.html")]
+    emptied = [
+        {"path": "provenance.json", "keys": ["schema"]} | digest,
+        {"path": "summary.json", "keys": ["x"]} | digest,
+    ]
+    (old / "deleted.json").write_text(json.dumps({"deleted": files, "emptied": emptied}))
+    (old / "peers" / "peer0.journal").write_text("spent")
+    settings, provenance = (old / "experiment.toml").read_bytes(), (old / "provenance.json").read_bytes()
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 0
+    assert ((old / "experiment.toml").read_bytes(), (old / "provenance.json").read_bytes()) == (settings, provenance)
+    assert [path.name for path in (old / "peers").iterdir()] == ["peer0.journal"]
+    summary = json.loads((old / "summary.json").read_text())
+    assert "x" not in summary
+    assert summary["per_peer"] == {}
+    table = json.loads((replay_of(home) / "forgotten.json").read_text())
+    listed = {each["path"] for each in table["deleted"]}
+    assert "gone.html" in listed
+    assert not listed & {"experiment.toml", "peers/peer0.journal"}
+    assert main(["forget", "--check", str(replay_of(home))]) == 0
 
 
 def certificates_of_peers(home):
@@ -468,6 +493,12 @@ def test_a_check_says_who_signed(home, capsys):
     assert "asked by: Dr North, 2 March 2030" in error
 
 
+@pytest.mark.parametrize("path", ["..", "a/..", "/etc/passwd", "a\n/../../officer.pem", "\n/.."])
+def test_a_path_that_leaves_the_run_is_none_of_a_deleted_file(path):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"path": path, "sha256": "0" * 64}, DeletedFile)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -475,6 +506,7 @@ def test_a_check_says_who_signed(home, capsys):
         ("replay", ".."),
         ("models_after", {"../../officer.pem": "0" * 64}),
         ("deleted", [{"path": "../../officer.pem", "sha256": "0" * 64}]),
+        ("deleted", [{"path": "a\n/../../officer.pem", "sha256": "0" * 64}]),
         ("deleted", [{"path": "/etc/passwd", "sha256": "0" * 64}]),
         ("signature", "é"),
         ("signer", "é"),
