@@ -32,8 +32,8 @@ from p2pfl.plugins.vertical.kernel_solution import KernelSolution, solve_logisti
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles, check_rows
 from p2pfl.plugins.vertical.private_messages import collect, state
 from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun, listed
-from p2pfl.plugins.vertical.vertical_models import VerticalFit
-from p2pfl.plugins.vertical.vertical_regression import SCORE_TENSORS, check_targets
+from p2pfl.plugins.vertical.vertical_models import SCORE_TENSORS, VerticalFit
+from p2pfl.plugins.vertical.vertical_regression import check_targets
 from p2pfl.plugins.vertical.whole import score, score_names
 from p2pfl.privacy.keys import Source
 
@@ -165,8 +165,8 @@ class VerticalKernel:
             received, own = message.read(roles.label) / FRACTION, table.standardised(roles.label)
             if received.size and not 0 <= received.min() <= received.max() <= len(roles.features) * MAX_DISTANCE:
                 raise PrivacyError(
-                    f"the sums of distances of {listed(roles.features)} are none that columns have, so a party does "
-                    "not follow the protocol; end the run"
+                    f"the sums of distances of {listed(roles.features)} are out of range, so a party does not "
+                    "follow the protocol; end the run"
                 )
             among = squared_distances(own.train, own.train)
             foreign = np.zeros((train, train))

@@ -45,14 +45,14 @@ from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, PartyF
 from p2pfl.plugins.vertical.vertical_regression import FRACTION, MAX_PREDICTOR
 from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 
-PREDICTOR = (
+LINEAR_DISCLOSURE = (
     "the sum of the others' parts of the linear predictor of each of its rows; if it knows the columns of as many "
-    "people as the others have columns, it can compute their coefficients"
+    "people as the others have columns, and of one more, it can compute their coefficients"
 )
 """Description of what the label holder receives of linear models."""
 
-SHOWN: Mapping[str, str] = {
-    **dict.fromkeys((VerticalGLM.name, VerticalLasso.name, VerticalDescent.name), PREDICTOR),
+DISCLOSURES: Mapping[str, str] = {
+    **dict.fromkeys((VerticalGLM.name, VerticalLasso.name, VerticalDescent.name), LINEAR_DISCLOSURE),
     VerticalBoosting.name: (
         "on which side of each split of the others each of its rows lies, and so an interval of their useful columns"
     ),
@@ -73,7 +73,7 @@ MAX_LOG = 2**28
 """Largest size in bytes of the record of what a feature holder has answered."""
 
 DIGEST_BYTES = 4
-"""Bytes of the digest of a model that peers compare."""
+"""Bytes of the digest of a model by which the label holder sees whether parts fit together."""
 
 
 @dataclass(frozen=True)
@@ -180,17 +180,23 @@ class PredictionLearner(SessionLearner):
 
     def _agree(self, width: int) -> Questions[None]:
         """End the session where parties have parts of different models."""
+        label, size = self.parties.label, len(self.features)
 
-        def stated(peer: str) -> Ints:
-            return np.array([_digest(self.files[peer], each) for each in self.features])
+        def digest(peer: str) -> Ints:
+            return np.array([_digest(self.files[peer], each) if each == peer else 0 for each in self.features])
 
-        digests = yield from state_several(stated, size=len(self.features), peers=[self.parties.label, *self.features])
-        label, *others = digests.reshape(-1, len(self.features))
-        for number, (peer, own) in enumerate(zip(self.features, others, strict=True)):
-            if own[number] != label[number] or (peer in self.files and self.files[peer].width != width):
+        message = yield from collect(digest, size=size, to=label, among=self.features)
+
+        def differing(peer: str) -> Ints:
+            known = np.array([_digest(self.files[peer], each) for each in self.features])
+            unequal: Ints = (message.read(peer) != known).astype(np.int64)
+            return unequal
+
+        differs = yield from state_several(differing, size=size, peers=[label])
+        for peer, other in zip(self.features, differs.tolist(), strict=True):
+            if other or (peer in self.files and self.files[peer].width != width):
                 raise DataError(
-                    f"{peer} has a part of another model than {self.parties.label}; name the run directories of the "
-                    "same run"
+                    f"{peer} has a part of another model than {label}; name the run directories of the same run"
                 )
 
     def _admit(self, asked: int) -> Questions[None]:
@@ -293,7 +299,7 @@ def plan_prediction(
         settings={**settings, "privacy": {"mode": experiment.privacy.mode}},
         live=True,
     )
-    statement, learned = _disclosure(parties, SHOWN[experiment.model.name])
+    statement, learned = _disclosure(parties, DISCLOSURES[experiment.model.name])
     return replace(made, protection=replace(made.protection, totals=statement, learned=learned)), learner
 
 
@@ -331,7 +337,7 @@ def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
             f'"{experiment.name}" has no keys of people, so parties cannot find new ones; predict with a run on '
             'data.name = "vertical"'
         )
-    if experiment.model.name not in SHOWN:
+    if experiment.model.name not in DISCLOSURES:
         raise InputError(
             f'live predictions of model.name = "{experiment.model.name}" would show rows of the parties, such as by '
             "distances to all training rows; predict with the files of all parties in one place, such as p2pfl predict "
