@@ -16,8 +16,14 @@ import p2pfl
 from p2pfl.cli import main
 from p2pfl.experiment import read
 from p2pfl.network.transport.broker import embedded
-from p2pfl.plugins.evidence.certificate import DeletedFile, read_certificate, sign_certificate, write_certificate
-from p2pfl.privacy.keys import Identity, Roster
+from p2pfl.plugins.evidence.certificate import (
+    DOMAIN,
+    DeletedFile,
+    read_certificate,
+    sign_certificate,
+    write_certificate,
+)
+from p2pfl.privacy.keys import Identity, Roster, canonical, sign_text
 from p2pfl.results.evidence import Chain, Witness
 
 SMALL = {
@@ -426,6 +432,11 @@ def test_an_outsider_checks_the_certificates_of_all_who_remain(home, capsys):
     error = capsys.readouterr().err
     assert "checked: the signature of peer1, 1 model of the replay" in error
     assert "that all who remain have certified: peer0, peer1, peer2, and that all hold the same new model" in error
+    assert main(["forget", "--check", *map(str, folders)]) == 0
+    assert "that all certificates together name all who remain: peer0" in capsys.readouterr().err
+    alone = [shutil.copy(folder / "forgotten.json", home / f"{number}.json") for number, folder in enumerate(folders)]
+    assert main([*checking, *map(str, alone), "--runs", "elsewhere"]) == 0
+    assert "and that all certify the same new model" in capsys.readouterr().err
     assert main([*checking, *map(str, folders[:2])]) == 0
     assert "not checked: the copies of peer2, who remain" in capsys.readouterr().err
     assert "peer1, peer2 had the old model, too" in (home / "peer0" / "page.html").read_text()
@@ -434,16 +445,43 @@ def test_an_outsider_checks_the_certificates_of_all_who_remain(home, capsys):
 def test_a_certificate_of_another_signer_or_of_another_model_is_named(home, capsys):
     folders = certificates_of_peers(home)
     path = folders[1] / "forgotten.json"
-    certificate = read_certificate(path)
+    _, certificate = read_certificate(path)
     lies = {
         "no key of peer1 in the roster has signed it": (certificate, "peer0.pem"),
+        "no key of nobody, peer2 in the roster has signed it": (
+            msgspec.structs.replace(certificate, holders=("nobody", "peer1", "peer2")),
+            "peer1.pem",
+        ),
+        "it names nobody whose copies": (msgspec.structs.replace(certificate, holders=()), "peer1.pem"),
         "has another new model than": (msgspec.structs.replace(certificate, parameters="0" * 64), "peer1.pem"),
+        "is not the one that it says all peers hold": (
+            msgspec.structs.replace(certificate, parameters="0" * 64),
+            "peer1.pem",
+        ),
         "they differ in rounds": (msgspec.structs.replace(certificate, rounds=9), "peer1.pem"),
     }
     for sentence, (lie, key) in lies.items():
         write_certificate(sign_certificate(lie, Identity.load(home / key)), folders[1])
         assert main(["forget", "--roster", "roster.toml", "--check", *map(str, folders)]) == 1
         assert sentence in capsys.readouterr().err
+
+
+def test_a_certificate_keeps_its_signature_where_versions_have_other_fields(home, capsys):
+    old, officer = simulated(home, SMALL), Identity(bytes(range(32)))
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 0
+    path = replay_of(home) / "forgotten.json"
+    written = json.loads(path.read_text())
+    earlier = {key: value for key, value in written.items() if key not in {"accepted", "start"}}
+    for table in (earlier, written | {"later": {"field": 1}}):
+        message = canonical(table | {"signature": ""})
+        path.write_text(json.dumps(table | {"signature": sign_text(officer, message, domain=DOMAIN)}))
+        assert main(["forget", "--check", str(path)]) == 0
+    path.write_text(json.dumps(written | {"later": "unsigned"}))
+    assert main(["forget", "--check", str(path)]) == 1
+    assert "it was changed after it was signed" in capsys.readouterr().err
+    path.write_text(json.dumps(written)[:-1] + ', "later": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert main(["forget", "--check", str(path)]) == 2
+    assert "is no certificate" in capsys.readouterr().err
 
 
 def test_a_peer_leaves_alone_if_the_certificate_records_it_and_three_leave_together(home, capsys):
