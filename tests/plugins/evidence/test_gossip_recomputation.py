@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from p2pfl.cli import main
 from p2pfl.cli.experiments import check_kept_rows
-from p2pfl.core.errors import InputError
+from p2pfl.core.errors import InputError, StorageError
 from p2pfl.experiment import read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.evidence.forgetting import model_files
@@ -198,6 +198,12 @@ async def test_forgetting_deletes_the_rows(run):
     assert {path for path in model_files(run.folder) if path.suffix == ".row"} == {
         *(run.folder / "rows").glob("*/*.row")
     }
+
+
+@pytest.mark.fast
+def test_a_row_that_cannot_be_kept_is_an_error_of_the_disk(tmp_path):
+    with pytest.raises(StorageError, match="cannot be made"):
+        SentRow(torch.zeros(3), None).write(tmp_path / "absent" / LIAR)
 
 
 @pytest.mark.fast
