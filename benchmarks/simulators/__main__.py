@@ -5,9 +5,10 @@
 
 ``systems/task.py`` has the task. Each framework runs in a virtual environment of its own, which ``--install`` makes, in
 a process that is ended after ``--limit`` seconds; the frameworks take turns. ``learning`` is the time of the framework
-without imports and the making of the data, ``processor`` that of all its processes, with both. A machine that is busy
-lengthens the first more than the second. ``--registered`` measures rounds of 100 out of so many clients in p2pfl:
-seconds of a round and of all before it, and memory beyond the data.
+without imports and the making of the data, ``processor`` that of its process and of the children that have ended, with
+both; workers of Ray are not among these. A machine that is busy lengthens the first more than the second.
+``--registered`` measures rounds of 100 out of so many clients in p2pfl: processor seconds of a round and of all before
+it, and memory beyond the data.
 """
 
 import argparse
@@ -58,7 +59,6 @@ class Result:
     memory: float = 0.0
     accuracy: float = 0.0
     version: str = ""
-    cores: int = 0
     fault: str = ""
 
 
@@ -98,7 +98,8 @@ def compared(names: list[str], *, repeats: int, limit: float, folder: Path) -> d
             try:
                 listed.append(attempt(SIMULATORS[name], environment(SIMULATORS[name], folder), limit=limit))
             except subprocess.CalledProcessError as error:
-                listed.append(Result(fault=f"pip: {(error.stderr or '').strip().splitlines()[-1:]}"))
+                last = (error.stderr or "").strip().rpartition("\n")[2]
+                listed.append(Result(fault=f"pip: {last}"))
             print(f"{name}: {listed[-1]}", file=sys.stderr, flush=True)
     return results
 
@@ -160,7 +161,8 @@ def main() -> None:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     found = compared(options.only, repeats=options.repeats, limit=options.limit, folder=options.environments)
     print("\n".join(lines(found)), flush=True)
-    print("\n| registered clients | a round, s | before it, s | MiB beyond the data |\n| ---: | ---: | ---: | ---: |")
+    header = "| registered clients | a round, processor s | before it, processor s | MiB beyond the data |"
+    print(f"\n{header}\n| ---: | ---: | ---: | ---: |", flush=True)
     for count in options.registered:
         command = [sys.executable, "-m", "benchmarks.simulators", "--child", str(int(count))]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603 (this file)

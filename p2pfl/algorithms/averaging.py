@@ -19,7 +19,8 @@ from p2pfl.learning import straggles
 from p2pfl.topology import Schedule, Topology, flood_steps
 
 MAX_PERMUTED = 100_000
-"""Most peers that are permuted to draw some; of more, a draw takes the time of the drawn ones."""
+"""Largest number of peers for which a draw permutes all of them; beyond it, its time grows with the number of
+participants only."""
 
 
 @dataclass(frozen=True)

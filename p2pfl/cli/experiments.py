@@ -163,7 +163,7 @@ def warn_unaccounted(resolved: Plan) -> None:
         _warn(beside(resolved.experiment))
 
 
-def check_kept_rows(resolved: Plan, *, wanted: bool) -> None:
+def check_kept_rows(resolved: Plan, *, wanted: bool, resumed: Path | None) -> None:
     """Refuse to keep the rows of a run where they would show more than each peer has seen, or show a model in clear.
 
     Parameters
@@ -172,12 +172,16 @@ def check_kept_rows(resolved: Plan, *, wanted: bool) -> None:
         Plan of the run.
     wanted
         Whether somebody asks for the rows.
+    resumed
+        Directory of the run that goes on; ``None`` if a new one begins.
 
     Raises
     ------
     InputError
-        Some rows go to some peers only, nothing hides them, or they are no models.
+        Some rows go to some peers only, nothing hides them, or they are no models; or the run began without them.
     """
+    from p2pfl.results.sent_rows import FOLDER  # noqa: PLC0415 (it imports torch)
+
     graph, why = resolved.asked.graph, ""
     if resolved.asked.algorithm.additive or resolved.protection.sums is not None or resolved.codec is not None:
         why = "no models leave as they are averaged; leave it out"
@@ -194,6 +198,8 @@ def check_kept_rows(resolved: Plan, *, wanted: bool) -> None:
         return
     if why:
         raise InputError(f"--keep-rows does not work here, because {why}")
+    if resumed is not None and not (resumed / FOLDER).is_dir():
+        raise InputError("this run began without --keep-rows; leave it out, or begin a new run")
     terminal.note(
         "p2pfl: the folder rows in the run directory gets each row that leaves, as all other peers receive it; give it "
         "to auditors alone"

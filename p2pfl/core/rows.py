@@ -96,12 +96,18 @@ class Layout:
 def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return values on a device; nothing waits for a copy to an accelerator, on which later work runs in order.
 
+    Rows that are :func:`repeated` stay so.
+
     Examples
     --------
     >>> to_device(torch.ones(2), torch.device("cpu"))
     tensor([1., 1.])
     """
-    if values.device == device or device.type == "cpu":
+    if values.device == device:
+        return values
+    if values.dim() and repeated(values):
+        return to_device(values[:1], device).expand(values.shape)
+    if device.type == "cpu":
         return values.to(device)
     if device.type == "cuda" and values.device.type == "cpu":
         values = values.pin_memory()  # a copy of other memory waits for the work before it
@@ -187,8 +193,8 @@ def for_each_block(
 def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | None = None) -> Rows:
     """Return ``function(*stacks)``, ``[R, P]``, for a function that treats each number by itself.
 
-    On the CPU it is computed in blocks of rows, so that intermediate results take little memory and stay in the cache;
-    of rows that are all :func:`repeated`, once.
+    On the CPU it is computed in blocks of rows, so that intermediate results take little memory and stay in the cache.
+    If all stacks are :func:`repeated`, it computes one row.
 
     Parameters
     ----------

@@ -41,8 +41,8 @@ class Traits:
     needs_local
         True if it makes sense only for a model that has such tensors.
     idle_alike
-        True if a peer that sits out a round has no weight in averages, takes no part in totals, and changes by what it
-        receives alone. Equal peers that sit out then stay equal, and simulations compute one of them.
+        True if a peer that sits out a round has no weight in averages, takes no part in totals, and changes only by
+        what it receives. Equal peers that sit out then stay equal, and simulations compute one of them.
     default_steps
         Local steps per round where none are configured; ``None`` for epochs.
     full_batch

@@ -130,7 +130,10 @@ class Learner(Protocol):
         active: torch.Tensor | None = None,
         correction: Correction | None = None,
     ) -> Fitted:
-        """Train each row on the data of its peer; rows that are not ``active`` do not move."""
+        """Train each row on the data of its peer; rows that are not ``active`` do not move.
+
+        Rows may share memory; clone them before you write into them.
+        """
         ...
 
     def gradient(

@@ -39,6 +39,9 @@ DOMAIN = "evidence"
 GossipStep = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}\Z")]
 """Round and gossip step of a row, such as "3.0", as a key of JSON."""
 
+Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+"""Digest of a row, which is the name of a file as well."""
+
 FIRST = "0" * 64
 """Digest before the first entry."""
 
@@ -100,7 +103,7 @@ class RowSent(msgspec.Struct, frozen=True, tag="sent"):
 
     round: int
     step: int
-    row: str
+    row: Digest
 
 
 class TotalTaken(msgspec.Struct, frozen=True):
@@ -167,9 +170,9 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     """
 
     round: int
-    received: dict[str, dict[GossipStep, str]]
+    received: dict[str, dict[GossipStep, Digest]]
     totals: tuple[TotalTaken, ...]
-    row: str
+    row: Digest
     spent: float | None
     incarnations: dict[str, int] = msgspec.field(default_factory=dict)
     public: bool = False

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from p2pfl.core.errors import InputError
+from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
 from p2pfl.core.neighbourhood import Released
 from p2pfl.results.evidence import row_digest
@@ -63,18 +63,30 @@ class SentRow:
             The disk is full or not writable.
         """
         about = {} if self.mass is None else {"mass": repr(self.mass)}
-        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be made ({error.strerror}); check the permissions") from None
         data = save({"row": self.row.detach().cpu().contiguous()}, about)
         replace(folder / f"{self.digest}{SUFFIX}", data, mode=OWNER_ONLY, disk=disk)
 
 
-def read_row(runs: Sequence[Path], peer: str, digest: str) -> SentRow | None:
+def read_row(runs: Sequence[Path], peer: str, digest: str, *, size: int) -> SentRow | None:
     """Return a row of a peer from the first of some run directories that has it; ``None`` if none has.
+
+    Parameters
+    ----------
+    runs
+        Run directories.
+    peer, digest
+        Who sent the row, and its digest.
+    size
+        Most numbers of a row; a file with more is not read.
 
     Raises
     ------
     InputError
-        The file is not the row of its digest.
+        The file is not the row of its digest, or has more numbers.
     """
     paths = (run / FOLDER / peer / f"{digest}{SUFFIX}" for run in runs)
     path = next((each for each in paths if each.is_file()), None)
@@ -82,10 +94,15 @@ def read_row(runs: Sequence[Path], peer: str, digest: str) -> SentRow | None:
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            mass = (file.metadata() or {}).get("mass")
-            sent = SentRow(file.get_tensor("row"), None if mass is None else float(mass))
-    except (SafetensorError, OSError, ValueError) as error:
+            shape, mass = file.get_slice("row").get_shape(), (file.metadata() or {}).get("mass")
+            fits = len(shape) == 1 and shape[0] <= size
+            sent = SentRow(file.get_tensor("row"), None if mass is None else float(mass)) if fits else None
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{path} is no row ({error}); ask its peer for the file again") from None
+    if sent is None:
+        raise InputError(
+            f"{path} is no row, as its shape is {shape}, and a row of this run has at most {size:,} numbers"
+        )
     if sent.digest != digest:
         raise InputError(f"{path} is not the row of its digest; ask its peer for the file again")
     return sent

@@ -11,6 +11,7 @@ import torch
 from p2pfl.algorithms import Algorithm, AsyncLearner, Averaging, State, average_of
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.core.rows import alike, repeated, to_device
 from p2pfl.experiment import Plan
@@ -31,6 +32,8 @@ class Cohort(Shard):
         Peers that the process simulates.
     members
         Numbers of the peers that are computed one by one, among those of the shard, sorted.
+    drawn
+        Numbers of the members that are drawn for the round, sorted; all members by default.
 
     Examples
     --------
@@ -41,10 +44,11 @@ class Cohort(Shard):
     [0, 7, 0, 0]
     """
 
-    def __init__(self, shard: Shard, members: Ints) -> None:
+    def __init__(self, shard: Shard, members: Ints, drawn: Ints | None = None) -> None:
         super().__init__(shard.everyone)
         self.shard, self.leads, self.workers, self.rank = shard, shard.leads, shard.workers, shard.rank
         self.members, self.others = members, len(shard.peers) - len(members)
+        self.drawn = members if drawn is None else drawn
         gaps = np.flatnonzero(members != np.arange(len(members)))
         free = int(gaps[0]) if len(gaps) else len(members)  # the first peer that is no member
         self.places = np.append(members, free) if self.others else members  # [R]
@@ -77,12 +81,18 @@ class Cohort(Shard):
             return values[:1].expand(len(self.shard.peers), *values.shape[1:])
         return values[to_device(self._rows_of, values.device)]
 
-    def average(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the average over all peers, once in memory, ``[R, ...]``; the stand-in weighs as all others do."""
-        weights = torch.full((1, len(rows)), 1 / len(self.everyone), dtype=rows.dtype)  # [1, R]
+    @cached_property
+    def weights(self) -> torch.Tensor:
+        """Weight of each peer of the cohort in the average, ``[R]`` float64; the stand-in weighs as all others do."""
+        weights = torch.full((len(self.places),), 1 / len(self.everyone), dtype=torch.float64)
         if self.others:
-            weights[:, -1] *= self.others
-        return self.shard.sums(to_device(weights, rows.device) @ rows).expand(len(rows), -1)
+            weights[-1] *= self.others
+        return weights
+
+    def average(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the average over all peers, once in memory, ``[R, ...]``."""
+        weights = to_device(self.weights.to(rows.dtype), rows.device).unsqueeze(0)  # [1, R]
+        return self.shard.sums(weights @ rows).expand(len(rows), -1)
 
 
 class CohortNeighbourhood(StackedNeighbourhood):
@@ -111,12 +121,11 @@ class CohortNeighbourhood(StackedNeighbourhood):
         return after
 
     async def receive(self, released: Released) -> ReceivedModels:
-        """Return the rows of the cohort, which each of its peers receives."""
+        """Return the rows of the cohort, which each of its peers receives with their weights in the average."""
         self._count(released)
         rows, count = released.values, len(released.rows)
         listener, sender = torch.cartesian_prod(torch.arange(count), torch.arange(count)).unbind(1)  # [R^2]
-        weights = torch.full((count**2,), 1 / count, dtype=torch.float64)
-        return ReceivedModels(rows, listener, sender, weights, self.peers)
+        return ReceivedModels(rows, listener, sender, self.cohort.weights[sender], self.peers)
 
     def _count(self, released: Released) -> None:
         """Count a gossip step, its bytes, and the models that peers receive in it."""
@@ -125,7 +134,7 @@ class CohortNeighbourhood(StackedNeighbourhood):
         self.received += len(self.everyone) - 1
 
 
-class Everyone:
+class AllPeers:
     """Peers of each round of a run that computes all of them.
 
     Parameters
@@ -187,7 +196,7 @@ class Cohorts:
         elif self._numbers is not None:
             names = (self.average.peers[number] for number in drawn)
             drawn = np.array([self._numbers[name] for name in names if name in self._numbers], np.int64)
-        self.cohort = self.current = Cohort(self.shard, np.union1d(drawn, self.apart))
+        self.cohort = self.current = Cohort(self.shard, np.union1d(drawn, self.apart), np.sort(drawn))
         return self.current
 
     def play(self, algorithm: Algorithm) -> Algorithm:
@@ -224,10 +233,22 @@ class CohortAlgorithm:
         self.algorithm, self.cohorts = algorithm, cohorts
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """Run one round of the cohort."""
+        """Run one round of the cohort.
+
+        Raises
+        ------
+        RunError
+            The peer that stands in for those that sit out has trained.
+        """
         handed = [self.cohorts.select(state)]  # nothing here holds the state, so the algorithm can free it
         del state
-        return self.cohorts.spread(await self.algorithm.round(handed.pop(), learner, net, round))
+        after = await self.algorithm.round(handed.pop(), learner, net, round)
+        if self.cohorts.cohort.others and after.report is not None and int(after.report.steps[-1]) > 0:
+            raise RunError(
+                "a peer that sits out the round has trained, although the algorithm declares the trait idle_alike; "
+                "declare traits without it"
+            )
+        return self.cohorts.spread(after)
 
 
 def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
@@ -241,7 +262,9 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
         Number of processes that share the peers.
     """
     average, traits, simulated = average_of(plan.algorithm), plan.asked.algorithm, plan.experiment.simulation
-    if average is None or not traits.idle_alike or (average.fraction == 1 and not average.dropped):
+    if average is None or not (traits.idle_alike and _declares_round(plan.algorithm) and type(average) is Averaging):
+        return None
+    if average.fraction == 1 and not average.dropped:
         return None
     exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
     contested = any(part is not None for part in (plan.codec, plan.rule, plan.attack, plan.stop, plan.source))
@@ -251,18 +274,30 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     return average if exact and plain and sized and lasting else None
 
 
+def _declares_round(algorithm: Algorithm) -> bool:
+    """Return whether its traits describe its round: the class that declares them defines or inherits that round.
+
+    A subclass that overrides the round and inherits the traits has not declared what its own round does.
+    """
+
+    def owner(name: str) -> type:
+        return next((each for each in type(algorithm).__mro__ if name in vars(each)), object)
+
+    return issubclass(owner("traits"), owner("round"))
+
+
 MAX_LISTED = 20_000
-"""Most peers that have a record of each round, results and a model each, although most of them sit out."""
+"""Largest number of peers that all have records, results and a model, although most of them sit out."""
 
 
-def lists_members(plan: Plan, *, workers: int) -> bool:
-    """Return whether only peers that took part have records, results and models, as there are so many others."""
+def recorded_average(plan: Plan, *, workers: int) -> Averaging | None:
+    """Return the average whose participants alone have records, results and models; ``None`` where all peers have."""
     many = len(plan.topology.peers) > MAX_LISTED and workers == 1
     plain = not plan.validates and not plan.experiment.learning.consensus
-    return many and plain and sampled_average(plan, workers=workers) is not None
+    return sampled_average(plan, workers=workers) if many and plain else None
 
 
-def cohorts_of(plan: Plan, state: State, *, shard: Shard) -> Cohorts | Everyone:
-    """Return the cohorts of a run whose peers take an exact average of a few; otherwise everyone."""
+def cohorts_of(plan: Plan, state: State, *, shard: Shard) -> Cohorts | AllPeers:
+    """Return the cohorts of a run whose peers take an exact average of a few; otherwise all peers."""
     average = sampled_average(plan, workers=shard.workers)
-    return Everyone(shard) if average is None else Cohorts(shard, average, state)
+    return AllPeers(shard) if average is None else Cohorts(shard, average, state)

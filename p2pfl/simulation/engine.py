@@ -32,12 +32,12 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreement import close_run, everyone, open_statistics
 from p2pfl.simulation.best_models import BestModels, judge_of
-from p2pfl.simulation.cohort import lists_members
+from p2pfl.simulation.cohort import recorded_average
 from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, RoundScores, Scores, train_apart
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
 from p2pfl.simulation.playing import play_rounds
-from p2pfl.simulation.round_records import HOST, Listed, move_state, records_of
+from p2pfl.simulation.round_records import HOST, RecordedPeers, move_state, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
@@ -276,7 +276,7 @@ async def simulate_part(
             everyone=lambda: everyone(resolved, statistics),
             gradients=int(steps),
             best=kept,
-            evaluation=evaluator.stated(listed),
+            evaluation=scored.stated,
             apart=apart,
             workers=workers,
             registered=len(names),
@@ -287,7 +287,7 @@ async def simulate_part(
     return run
 
 
-def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: Listed, *, round: int) -> None:
+def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: RecordedPeers, *, round: int) -> None:
     """Write the models of the listed peers."""
     height = max(1, WRITTEN // max(1, state.rows[:1].nbytes))
     blocks = shard.blocks({"rows": state.rows})
@@ -370,7 +370,12 @@ async def _play(
     average = MeanModel(resolved, shard, evaluator.scope)
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
-    scored = RoundScores(evaluator, shard, members_only=lists_members(resolved, workers=shard.workers))
+    faults = Faults.of(resolved.experiment.simulation)
+    own = range(0) if meter is None else remaining_rounds(meter, left)
+    rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
+    scored = RoundScores(
+        evaluator, shard, average=recorded_average(resolved, workers=shard.workers), first=rounds.start
+    )
 
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         sent.add_(net.shard.spread(net.bytes_out))
@@ -410,9 +415,6 @@ async def _play(
         if observe is not None and records:
             observe(records)
 
-    faults = Faults.of(resolved.experiment.simulation)
-    own = range(0) if meter is None else remaining_rounds(meter, left)
-    rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
     state, work = await play_rounds(
         resolved,
         source=source,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from p2pfl.algorithms import Averaging
 from p2pfl.algorithms.baselines import Baseline, baseline, score_alone
 from p2pfl.core.draws import draw
 from p2pfl.core.rows import Rows, mean, to_device
@@ -19,7 +20,7 @@ from p2pfl.learning import Learner, learner_traits
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.results.content import Evaluated
 from p2pfl.simulation.cohort import Cohort
-from p2pfl.simulation.round_records import Listed
+from p2pfl.simulation.round_records import RecordedPeers
 from p2pfl.simulation.sharding import Shard
 
 SHARE = 0.2
@@ -132,10 +133,16 @@ class Evaluator:
             self.chosen = np.flatnonzero(self.shard.own(among))
             self.some = tuple(self.names[index] for index in self.chosen)
 
-    def stated(self, listed: Listed) -> Evaluated | None:
-        """Return what was evaluated after each round, for the summary; ``None`` if it was everything."""
-        if listed.numbers is not None:
-            return Evaluated(self.scope.every, len(listed.peers))
+    def stated(self, drawn: int | None) -> Evaluated | None:
+        """Return what was evaluated after each round, for the summary; ``None`` if it was everything.
+
+        Parameters
+        ----------
+        drawn
+            Number of peers that are drawn for a round, if only these are evaluated.
+        """
+        if drawn is not None:
+            return Evaluated(self.scope.every, drawn)
         peers, count = self.scope.peers, len(self.shard.everyone)
         return None if self.scope.full else Evaluated(self.scope.every, count if peers is None else peers)
 
@@ -152,7 +159,7 @@ class Evaluator:
         """Return the scores of all peers on all samples."""
         return self._assess(rows, self.names, validation=self._judged_scores(rows))
 
-    def members(self, round: int, rows: Rows, listed: Listed, *, whole: bool) -> list[dict[str, float]]:
+    def members(self, round: int, rows: Rows, listed: RecordedPeers, *, whole: bool) -> list[dict[str, float]]:
         """Return the scores of some peers after a round; empty in rounds without evaluation.
 
         Parameters
@@ -160,7 +167,7 @@ class Evaluator:
         round, rows
             Arguments of :meth:`after`.
         listed
-            The peers, such as the members of a cohort.
+            The peers, such as those that are drawn for the round.
         whole
             Whether to evaluate in any round.
         """
@@ -220,11 +227,14 @@ class RoundScores:
     Parameters
     ----------
     evaluator
-        What evaluates.
+        Evaluator of the models.
     shard
         Peers that this process simulates.
-    members_only
-        Whether only members of cohorts have scores, see :func:`p2pfl.simulation.cohort.lists_members`.
+    average
+        Average that draws the participants of each round, if only these have scores, see
+        :func:`p2pfl.simulation.cohort.recorded_average`; otherwise ``None``.
+    first
+        First round of a run that goes on from a checkpoint: participants of earlier ones have scores in the end.
 
     Attributes
     ----------
@@ -234,22 +244,28 @@ class RoundScores:
         Their scores after the last round, once these are known.
     """
 
-    def __init__(self, evaluator: Evaluator, shard: Shard, *, members_only: bool) -> None:
-        self.evaluator, self.shard = evaluator, shard
-        self.listed = Listed(shard.peers)
+    def __init__(self, evaluator: Evaluator, shard: Shard, *, average: Averaging | None, first: int = 0) -> None:
+        self.evaluator, self.shard, self.average = evaluator, shard, average
+        self.listed = RecordedPeers(shard.peers)
         self.final: list[dict[str, float]] | None = None
-        self._took_part = set[int]() if members_only else None
+        self._took_part = None if average is None else _drawn_before(average, round=first)
 
     def after(self, round: int, rows: Rows, computed: Shard, *, last: bool) -> list[dict[str, float]]:
         """Return the scores after a round, given the models of all peers and the peers that the round computed."""
         whole = self.evaluator.scope.full or last
         if self._took_part is not None and isinstance(computed, Cohort):
-            self._took_part.update(computed.members.tolist())
-            self.listed = Listed.members(self.shard, computed.members)
+            self._took_part.update(computed.drawn.tolist())
+            own = np.searchsorted(computed.members, computed.drawn)
+            self.listed = RecordedPeers.some(self.shard, computed.drawn, own)
             return self.evaluator.members(round, rows, self.listed, whole=last)
         evaluated = self.evaluator.full(rows) if whole else self.evaluator.after(round, rows)
         self.final = evaluated if whole else None
         return evaluated
+
+    @property
+    def stated(self) -> Evaluated | None:
+        """What was evaluated after each round; ``None`` if it was everything."""
+        return self.evaluator.stated(None if self.average is None else self.average.count)
 
     @property
     def late(self) -> bool:
@@ -259,11 +275,17 @@ class RoundScores:
     def end(self, rows: Rows) -> list[dict[str, float]]:
         """Return the scores after the last round, of all that took part in one."""
         if self.final is None and self._took_part is not None:
-            self.listed = Listed.members(self.shard, np.array(sorted(self._took_part), np.int64))
+            self.listed = RecordedPeers.some(self.shard, np.array(sorted(self._took_part), np.int64))
             self.final = self.evaluator.members(0, rows, self.listed, whole=True)
         elif self.final is None:
             self.final = self.evaluator.full(rows)
         return self.final
+
+
+def _drawn_before(average: Averaging, *, round: int) -> set[int]:
+    """Return the numbers of the peers that were drawn for any round before one."""
+    draws = (average.drawn(earlier) for earlier in range(round))
+    return {number for drawn in draws for number in (range(len(average.peers)) if drawn is None else drawn.tolist())}
 
 
 def by_peer(evaluated: Mapping[str, torch.Tensor]) -> list[dict[str, float]]:

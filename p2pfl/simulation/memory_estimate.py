@@ -16,7 +16,7 @@ from p2pfl.core.process import FreeMemory, cores, free_memory, resident_memory
 from p2pfl.experiment import Plan
 from p2pfl.learning import TorchLearner, home
 from p2pfl.results.formats import size
-from p2pfl.simulation.cohort import lists_members, sampled_average
+from p2pfl.simulation.cohort import recorded_average, sampled_average
 
 FEWEST_COPIES = 3.2
 """Copies of all models that D-PSGD holds at a time: its state, the trained models, and the mixed ones."""
@@ -128,7 +128,7 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
     else:
         computed, edges = min(count, average.count + 1), 0
     records = count * (RECORD * plan.experiment.rounds + PEER)
-    if lists_members(plan, workers=workers):
+    if recorded_average(plan, workers=workers) is not None:
         records = computed * plan.experiment.rounds * (RECORD + PEER) + REGISTERED * count
     models = computed * plan.learner.layout.size * plan.learner.dtype.itemsize
     return MemoryEstimate(

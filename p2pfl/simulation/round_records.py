@@ -38,7 +38,7 @@ def on_host(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 @dataclass(frozen=True)
-class Listed:
+class RecordedPeers:
     """Peers of a process that have records of a round.
 
     Attributes
@@ -47,23 +47,27 @@ class Listed:
         Their names.
     numbers
         Their numbers among the peers of the process; ``None`` for all.
+    rows
+        Their numbers among the peers that the round computes; ``None`` for all.
     """
 
     peers: tuple[str, ...]
     numbers: torch.Tensor | None = None
+    rows: torch.Tensor | None = None
 
     @classmethod
-    def members(cls, shard: Shard, numbers: Ints) -> Self:
-        """Return some peers of a process, such as the members of a cohort."""
-        return cls(tuple(shard.peers[number] for number in numbers.tolist()), torch.from_numpy(numbers))
+    def some(cls, shard: Shard, numbers: Ints, rows: Ints | None = None) -> Self:
+        """Return some peers of a process, such as those that are drawn for a round."""
+        names = tuple(shard.peers[number] for number in numbers.tolist())
+        return cls(names, torch.from_numpy(numbers), None if rows is None else torch.from_numpy(rows))
 
     def of_all(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values of these peers out of those of all peers of the process."""
         return values if self.numbers is None else values[self.numbers.to(values.device)]
 
     def of_computed(self, values: torch.Tensor, computed: Shard) -> torch.Tensor:
-        """Return the values of these peers out of those of the peers that a round computes, of which they are first."""
-        return computed.spread(values) if self.numbers is None else values[: len(self.numbers)]
+        """Return the values of these peers out of those of the peers that a round computes."""
+        return computed.spread(values) if self.rows is None else values[self.rows.to(values.device)]
 
 
 def records_of(
@@ -73,7 +77,7 @@ def records_of(
     learner: Inline,
     *,
     shard: Shard,
-    listed: Listed,
+    listed: RecordedPeers,
     evaluated: Sequence[dict[str, float]],
     sent: torch.Tensor,
     spent: float | None,

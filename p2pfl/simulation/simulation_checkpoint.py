@@ -196,7 +196,7 @@ class SimulationCheckpoint:
             }
             tensors |= {name: tensors[twin] for name, twin in facts.same.items()}
             left = cls.of(facts, tensors)
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        except (SafetensorError, OSError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
         shape = tuple(left.state.rows.shape)
         if shape != (peers, size):

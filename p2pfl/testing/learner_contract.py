@@ -109,6 +109,18 @@ def the_order_of_peers_does_not_matter(learner: Learner, peers: Sequence[str]) -
 
 
 @LEARNER_CHECKS.add
+def rows_that_share_memory_are_trained_as_others(learner: Learner, peers: Sequence[str]) -> None:
+    shared = learner.start(peers[:1]).expand(len(peers), -1)
+    apart = shared.clone()
+    trained, others = (learner.fit(rows, peers=peers, round=2).rows for rows in (shared, apart))
+    require(torch.equal(shared, apart), "fit() changed the rows that it was given")
+    require(
+        torch.allclose(trained, others, rtol=1e-3, atol=1e-5),
+        "fit() trains rows that share memory to other parameters; clone rows before writing into them",
+    )
+
+
+@LEARNER_CHECKS.add
 def scores_are_one_number_per_peer(learner: Learner, peers: Sequence[str]) -> None:
     for name, scores in learner.evaluate(learner.start(peers), peers=peers).items():
         require(tuple(scores.shape) == (len(peers),), f"evaluate() returned {name} of shape {tuple(scores.shape)}")

@@ -84,7 +84,7 @@ class Topology:
         True
         """
         topology = cls(tuple(peers), ())
-        object.__delattr__(topology, "edges")  # of which there are so many that they are made where they are needed
+        object.__delattr__(topology, "edges")  # computed on first use: there are N (N - 1) / 2 of them
         topology.__dict__["is_complete"] = True
         return topology
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from p2pfl.core import rows as module
-from p2pfl.core.rows import alike, blockwise, distances, mean, norms
+from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated, to_device
 
 
 @pytest.fixture
@@ -74,3 +74,10 @@ def test_one_number_that_differs_makes_rows_differ(stack, place):
     assert alike(same)
     same[place, 6] += 1
     assert not alike(same)
+
+
+def test_rows_that_are_one_in_memory_are_one_on_another_device_too():
+    moved = to_device(torch.ones(1, 7).expand(23, 7), torch.device("meta"))
+    assert moved.shape == (23, 7)
+    assert repeated(moved)
+    assert to_device(torch.tensor(1.0), torch.device("meta")).shape == ()

@@ -1,5 +1,7 @@
 """The contract of learners, held against ours; p2pfl.testing has the checks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -45,3 +47,25 @@ def test_a_loop_that_counts_its_calls_breaks_a_promise_that_the_error_names():
 
     with pytest.raises(ContractError, match="broken promise: a peer trains alone as it trains among others"):
         check_learner(learner_of(train), PEERS)
+
+
+class InPlace(ExternalLearner):
+    """Learner that trains in the memory of the rows, and puts back what was there."""
+
+    def fit(self, rows, **arguments):
+        before, fitted = rows.clone(), super().fit(rows, **arguments)
+        for number, row in enumerate(fitted.rows):
+            rows[number] = row
+        trained = rows.clone()
+        for number, row in enumerate(before):
+            rows[number] = row
+        return replace(fitted, rows=trained)
+
+
+def test_a_learner_that_writes_into_rows_that_share_memory_breaks_a_promise_that_the_error_names():
+    def train(row, *, peer, round):
+        return row + ord(peer[0]) + round
+
+    learner = InPlace(train, start=torch.ones(4), samples=dict.fromkeys(PEERS, 2))
+    with pytest.raises(ContractError, match="rows that share memory are trained as others"):
+        check_learner(learner, PEERS)

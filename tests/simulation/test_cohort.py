@@ -2,17 +2,20 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-from p2pfl.algorithms import Averaging, FedAvg, averaging
+from p2pfl.algorithms import Averaging, FedAvg, State, averaging
+from p2pfl.core.errors import RunError
 from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated
+from p2pfl.core.traits import AVERAGING, Traits
 from p2pfl.experiment import read
 from p2pfl.learning import TorchLearner
 from p2pfl.simulation import cohort, playing, simulate
-from p2pfl.simulation.cohort import Cohort, Everyone
+from p2pfl.simulation.cohort import AllPeers, Cohort
 from p2pfl.simulation.sharding import Shard
 from p2pfl.topology import complete
 
@@ -45,7 +48,7 @@ def cohorts_seen(monkeypatch):
 
 
 def everyone(*_, shard):
-    return Everyone(shard)
+    return AllPeers(shard)
 
 
 def check_alike(few, every):
@@ -61,7 +64,9 @@ def check_alike(few, every):
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox", "fednova", "fedavgm", "fedadam"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedsgd", "fedprox", "fednova", "fedavgm", "fedadam", "fedyogi", "fedadagrad"]
+)
 def test_a_cohort_computes_what_all_peers_do(name, weighted, monkeypatch):
     changes = [f"learning.algorithm={name}", f"learning.weighted={str(weighted).lower()}"]
     experiment = read(TABLE, changes=changes)
@@ -75,6 +80,8 @@ def test_a_cohort_computes_what_all_peers_do(name, weighted, monkeypatch):
 @dataclass(frozen=True)
 class Remembering(FedAvg):
     """FedAvg whose peers also move by what they remember of the last round in which they trained."""
+
+    traits: ClassVar[Traits] = AVERAGING
 
     async def round(self, state, learner, net, round):
         after = await super().round(state, learner, net, round)
@@ -92,11 +99,7 @@ def test_peers_that_took_part_have_a_state_of_their_own_and_no_others_do(monkeyp
         return after
 
     monkeypatch.setattr(cohort.Cohorts, "spread", watched)
-    samples = torch.randn(36, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    data = {f"peer{number}": (part, part[:, 0].gt(0).long()) for number, part in enumerate(samples.split(4))}
-    learner = TorchLearner(torch.nn.Linear(3, 2), data, seed=1, dtype=torch.float64, device="cpu")
-    algorithm = Remembering(average=Averaging(fraction=0.3))
-    run = partial(simulate, algorithm, learner, complete(9), rounds=4, seed=3, baselines=False)
+    run = partial(small_run, Remembering(average=Averaging(fraction=0.3)))
     few, took_part = run(), set()
     assert len(seen) == 4
     for apart, drawn in seen:
@@ -105,6 +108,99 @@ def test_peers_that_took_part_have_a_state_of_their_own_and_no_others_do(monkeyp
     assert len(took_part) < 9
     monkeypatch.setattr(playing, "cohorts_of", everyone)
     check_alike(few, run())
+
+
+@dataclass(frozen=True)
+class Numbered(FedAvg):
+    """FedAvg whose peers move by their number, so that no two are equal; it inherits traits that say otherwise."""
+
+    async def round(self, state, learner, net, round):
+        after = await super().round(state, learner, net, round)
+        numbers = torch.tensor([float(peer.removeprefix("peer")) for peer in net.peers]).unsqueeze(-1)
+        return replace(after, rows=after.rows + numbers)
+
+
+@dataclass(frozen=True)
+class Same(FedAvg):
+    """FedAvg that inherits both the round and the traits that describe it."""
+
+
+@dataclass(frozen=True)
+class FirstPeer(Averaging):
+    """Average in which the first peer takes part, whatever is drawn."""
+
+    def participants(self, peers, *, round):
+        del round
+        return torch.tensor([peer == "peer0" for peer in peers])
+
+
+@dataclass(frozen=True)
+class Eager(FedAvg):
+    """FedAvg that trains all peers, against the trait that it declares."""
+
+    traits: ClassVar[Traits] = AVERAGING
+
+    async def round(self, state, learner, net, round):
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round)
+        mean = await self.average(net, fitted.rows, since=state.public, masses=None)
+        return State(mean.rows, mean, report=fitted.report)
+
+
+@dataclass(frozen=True)
+class Receiving(FedAvg):
+    """FedAvg by received models, whose own mean each peer takes."""
+
+    traits: ClassVar[Traits] = AVERAGING
+
+    async def round(self, state, learner, net, round):
+        active = self.average.participants(net.peers, round=round)
+        fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
+        received = await net.receive(await net.release(fitted.rows, since=state.public))
+        terms = received.weights.unsqueeze(-1) * received.rows[received.sender]
+        rows = torch.zeros_like(fitted.rows).index_add_(0, received.listener, terms)
+        return replace(state, rows=rows, report=fitted.report)
+
+
+def small_run(algorithm, **options):
+    torch.manual_seed(5)  # of the parameters at the start
+    samples = torch.randn(36, 3, dtype=torch.float64)
+    data = {f"peer{number}": (part, part[:, 0].gt(0).long()) for number, part in enumerate(samples.split(4))}
+    learner = TorchLearner(torch.nn.Linear(3, 2), data, seed=1, dtype=torch.float64, device="cpu")
+    return simulate(algorithm, learner, complete(9), rounds=4, seed=3, baselines=False, **options)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [Numbered(average=Averaging(fraction=0.3)), FedAvg(average=FirstPeer(fraction=0.3))]
+)
+def test_all_peers_are_computed_where_a_subclass_changes_what_the_traits_describe(algorithm, monkeypatch):
+    rows = cohorts_seen(monkeypatch)
+    run = small_run(algorithm)
+    assert rows == []
+    trained = {record.peer for record in run.metrics if record.training_loss is not None}
+    if isinstance(algorithm.average, FirstPeer):
+        assert trained == {"peer0"}
+    else:
+        assert len({tuple(model.flatten().tolist()) for model in models(run)}) == 9
+
+
+def test_a_subclass_that_changes_neither_the_round_nor_the_draw_is_computed_in_cohorts(monkeypatch):
+    rows = cohorts_seen(monkeypatch)
+    small_run(Same(average=Averaging(fraction=0.3)))
+    assert rows == [4] * 4
+
+
+def test_an_algorithm_that_trains_peers_that_sit_out_is_refused():
+    with pytest.raises(RunError, match="a peer that sits out the round has trained"):
+        small_run(Eager(average=Averaging(fraction=0.3)))
+
+
+def test_the_models_that_a_cohort_receives_weigh_as_those_of_all_peers(monkeypatch):
+    rows = cohorts_seen(monkeypatch)
+    few = small_run(Receiving(average=Averaging(fraction=0.3, weighted=False)))
+    assert rows
+    monkeypatch.setattr(playing, "cohorts_of", everyone)
+    every = small_run(Receiving(average=Averaging(fraction=0.3, weighted=False)))
+    assert torch.allclose(models(few), models(every), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +280,35 @@ def test_of_very_many_peers_those_that_took_part_have_records_results_and_models
         assert few.summary["per_peer"][peer] == every.summary["per_peer"][peer]
     assert (few.summary["peers"], few.summary["bytes_sent"]) == (9, every.summary["bytes_sent"])
     assert torch.equal(models(few)[0], models(every)[0])
+
+
+def test_of_a_few_recorded_peers_the_summary_states_how_many_were_evaluated_after_each_round(monkeypatch):
+    monkeypatch.setattr(cohort, "MAX_LISTED", 8)
+    summary = simulate(read(TABLE), baselines=False).summary
+    assert len(summary["per_peer"]) > 3
+    assert summary["evaluation"]["peers"] == 3
+
+
+@pytest.mark.parametrize("kind", [FedAvg, Remembering])
+def test_a_run_that_goes_on_records_the_peers_that_a_whole_one_does(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(cohort, "MAX_LISTED", 8)
+    run = partial(small_run, kind(average=Averaging(fraction=0.2)))
+    whole = run()
+    assert len(whole.models) < 9
+
+    def stop(records):
+        if records[0].round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(folder=tmp_path / "run", observe=stop)
+    rest = run(folder=tmp_path / "run", resume=True)
+    assert rest.models.keys() == whole.models.keys()
+    assert rest.summary["per_peer"] == whole.summary["per_peer"]
+    fields = "peer", "round", "scores", "training_loss", "received", "disagreement"
+    assert [[getattr(each, field) for field in fields] for each in rest.metrics] == [
+        [getattr(each, field) for field in fields] for each in whole.metrics
+    ]
 
 
 @pytest.mark.parametrize("most", [100, 40])

@@ -1,9 +1,12 @@
 """A simulation that was interrupted goes on from its checkpoint, and ends as if nothing had happened."""
 
+import json
 import math
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from p2pfl.algorithms import State
 from p2pfl.core.errors import InputError
@@ -189,6 +192,17 @@ def test_a_checkpoint_keeps_every_tensor_and_which_are_the_same(tmp_path):
     assert found.sent.tolist() == [3, 4]
     assert found.costs == {Cost(0.5): 3}
     assert (found.facts.round, found.facts.steps) == (3, 7)
+
+
+@pytest.mark.parametrize("peers", [{"rows": -2}, [2]])
+def test_a_checkpoint_with_impossible_facts_is_damaged(peers, tmp_path):
+    example().save(tmp_path / FILE)
+    with safe_open(tmp_path / FILE, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        facts = json.loads(file.metadata()["facts"])
+    save_file(tensors, tmp_path / FILE, {"facts": json.dumps(facts | {"peers": peers})})
+    with pytest.raises(InputError, match="is damaged"):
+        SimulationCheckpoint.load(tmp_path / FILE, peers=2, size=3)
 
 
 def test_checkpoints_are_written_when_a_multiple_of_their_own_time_has_passed(tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from task import CLIENTS, COHORT, EVERY, ROUNDS, SAMPLES, accuracy, build, load, now, report, train
 
-(x, y), test = load()
 client, server = ClientApp(), ServerApp()
 done = {}
 
@@ -19,6 +18,7 @@ done = {}
 @client.train()
 def fit(message: Message, context: Context) -> Message:
     """Train the model of the round on the data of one client."""
+    (x, y), _ = load()  # in the worker: Ray would copy global tensors into each message
     torch.set_num_threads(1)
     first = SAMPLES * int(context.node_config["partition-id"])
     model, own = build(), slice(first, first + SAMPLES)
@@ -35,7 +35,7 @@ def score(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         return None
     model = build()
     model.load_state_dict(arrays.to_torch_state_dict())
-    done["score"] = accuracy(model, test)
+    done["score"] = accuracy(model, load()[1])
     return MetricRecord({"accuracy": done["score"]})
 
 
@@ -53,6 +53,7 @@ def rounds(grid: Grid, context: Context) -> None:
     strategy.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS, evaluate_fn=score)
 
 
+load()
 begun = now()
 run_simulation(
     server_app=server,

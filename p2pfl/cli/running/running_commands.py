@@ -49,7 +49,7 @@ def run(options: RunOptions) -> int:
     check_consent(experiment, resolved.topology.peers)
     warn_unaccounted(resolved)
     note_tables(resolved)
-    check_kept_rows(resolved, wanted=options.keep_rows)
+    check_kept_rows(resolved, wanted=options.keep_rows, resumed=folder)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
     lines = view.Lines(resolved, peers=len(resolved.topology.peers), quiet=options.json, compares=compare)
@@ -185,7 +185,7 @@ def peer(options: PeerOptions) -> int:
     resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
     warn_unaccounted(resolved)
     note_tables(resolved)
-    check_kept_rows(resolved, wanted=options.keep_rows)
+    check_kept_rows(resolved, wanted=options.keep_rows, resumed=last)
     with ExitStack() as stack:
         folder, own, former = _own_tables(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock

@@ -103,8 +103,8 @@ SENTENCES = {
         "others. The privacy statement says so; label_epsilon protects labels (1 less the AUC)."
     ),
     "gradients show changed labels alone": (
-        "From the gradients of {rounds} rounds of a split network, {attacker}, who knows some labels, guesses others, "
-        "which a coin has drawn, no better than randomised response allows (AUC)."
+        "From the gradients of {rounds} rounds of a split network, {attacker}, who knows some labels, guesses other "
+        "labels, drawn at random, no better than randomised response allows (AUC)."
     ),
     "a completed network shows labels": (
         "{attacker}, who knows {known} labels, trains a top on its part of a split network, and guesses labels with an "
@@ -117,7 +117,7 @@ SENTENCES = {
     ),
     "a prediction is a few equations": (
         "To predict a person, the label holder receives {numbers}. Whoever knows all coefficients solves them as "
-        "equations for the {columns} unknown columns of others (share of the columns that follows linearly)."
+        "equations for {columns} linearly independent columns of others (share of the columns that follows linearly)."
     ),
     "guessed people are refused": "A party with one row more than agreed in data.options.sizes ends the run (rows).",
     "every total is charged": "Every total is charged before it is sent (totals that are not).",
@@ -146,8 +146,8 @@ SENTENCES = {
     ),
     "the difference of the roots of two forests is the bins of who left": (
         "Whoever has the totals of two runs of which one lacks a single person reads the bins of those features that "
-        "the first nodes draw, with the class. This always succeeds, so withdrawals of few people are refused "
-        "({count} people tried; not read)."
+        "the first nodes draw, with the class, if a tree has drawn the person; so withdrawals of few people are "
+        "refused ({count} people tried; not read)."
     ),
     "the difference of two first trees is the bins of who left": (
         "Whoever has the totals of two runs of which one lacks a single person reads the bins of their features, and "

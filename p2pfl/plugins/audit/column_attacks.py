@@ -69,7 +69,7 @@ class RecordedTotals:
     def note(self, question: Question) -> Question:
         """Return a question whose total is kept where it is one of these."""
         to = question.to
-        if to is None or to.peer != self.peer or not {*(to.among or self.among)} <= {*self.among}:
+        if to is None or to.peer != self.peer or to.among is None or not {*to.among} <= {*self.among}:
             return question
         if self.size not in (None, question.size):
             return question
@@ -104,7 +104,9 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
     aligned = _play(align(learner.parties, source, run=b"audit"), peers)
     table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test, source)
     claims, roles = [], learner.roles
-    regression = isinstance(learner.model, VerticalRegression)  # others count as predictors what is none
+    regression = isinstance(
+        learner.model, VerticalRegression
+    )  # other models count as predictors what are no linear predictors
     if regression and learner.model.predictors:
         fits = []
         for number in range(FITS):
@@ -154,7 +156,8 @@ def _columns_from_predictors(table: AlignedTable, fits: Sequence[Sequence[Ints]]
 def solve_equations(table: AlignedTable, received: Floats, *, equations: int) -> list[ExactClaim]:
     """Return the claim that predictions of the test rows are few equations in the others' columns.
 
-    Who knows all coefficients solves them; a share of the columns at most follows, that of equations in unknowns.
+    A party that knows all coefficients solves them. The share of the columns that follows is at most the number of
+    equations divided by that of unknowns. Rows that are too few to tell give no claim.
 
     Parameters
     ----------
@@ -174,7 +177,7 @@ def solve_equations(table: AlignedTable, received: Floats, *, equations: int) ->
     foreign = np.concatenate([table.standardised(peer).test for peer in table.parties.names if peer != label], axis=1)
     unknown, known = (_basis_of(part - own @ np.linalg.lstsq(own, part)[0]) for part in (foreign, received))
     columns = unknown.shape[1]
-    if not columns:
+    if not columns or len(received) <= own.shape[1] + foreign.shape[1]:
         return []
     shown = float(((known.T @ unknown) ** 2).sum()) / columns
     words = {"numbers": f"{equations} numbers" if equations > 1 else "one number", "columns": str(columns)}

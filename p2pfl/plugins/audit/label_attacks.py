@@ -6,7 +6,8 @@ out over the steps; labels that were changed once do not. When training is over,
 of its own on its part of the network, with few labels.
 
 Columns predict labels, and no protection of labels prevents this. So where labels are protected, those of half of the
-people are drawn by a coin beforehand: of them columns tell nothing, and randomised response bounds every guess.
+people are drawn at random beforehand: columns tell nothing about these labels, and randomised response bounds every
+guess.
 
 References
 ----------
@@ -44,7 +45,7 @@ MAX_ROUNDS = 10
 """Most rounds that are played."""
 
 COMPLETING_LABELS = 40
-"""Labels with which the attacker trains a top of its own."""
+"""Labels with which the attacker trains a top of its own; a third of all if they are fewer."""
 
 SLACK = 3.0
 """Standard errors of an AUC by which it may exceed the bound of randomised response by chance."""
@@ -79,27 +80,27 @@ def attack_labels(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClaim
     complete = partial(complete_model, learner, leaks, attacker, seed=seed, taught=None if coins is None else ~coins)
     completed, own = complete(judged=None if coins is None else ~coins)
     words = {"attacker": attacker, "rounds": str(rounds)}
-    known = {"attacker": attacker, "known": str(COMPLETING_LABELS), "completed": f"{completed[0]:.2f}"}
-    known |= {"own": f"{own[0]:.2f}"}
+    labels = min(COMPLETING_LABELS, len(leaks.table.trained) // 3)
+    known = {"attacker": attacker, "known": str(labels), "completed": f"{completed[0]:.2f}", "own": f"{own[0]:.2f}"}
     claims = solve_equations(leaks.table, leaks.tested, equations=learner.model.width) if len(leaks.tested) else []
     if epsilon is None:
         shown = 0.5 + SLACK * completed[1]
-        return [
+        claims += [
             claim(TOTALS, "gradients show labels", 1 - leak, 0.5, **words),
             claim(TOTALS, "a completed network shows labels", 1 - completed[0], shown, **known),
-            *claims,
         ]
+        return [each for each in claims if math.isfinite(each.measured)]  # an AUC of one class is none
     bound = math.exp(epsilon) / (1 + math.exp(epsilon))
     [tossed, chance], _ = complete(judged=coins)
-    return [
+    claims += [
         claim(TOTALS, "gradients show changed labels alone", leak, bound + SLACK * error, **words),
         claim(TOTALS, "a completed network shows changed labels alone", tossed, bound + SLACK * chance, **known),
-        *claims,
     ]
+    return [each for each in claims if math.isfinite(each.measured)]
 
 
 def _with_coins(learner: SplitLearner, people: npt.NDArray[np.bool_], *, seed: int) -> SplitLearner:
-    """Return a learner where a coin, or a die, has drawn the labels of some people of the label holder's table."""
+    """Return a learner with random labels for some people of the label holder's table."""
     parties = learner.parties
     party = parties.party(parties.label)
     drawn = draw(seed, "audit coins").integers(learner.model.outputs(party), size=len(party))
@@ -158,11 +159,21 @@ def play_leaks(
     gathered, aucs = np.zeros((0, learner.model.width)), list[tuple[float, float]]()
     for round in range(rounds):
         gradients, embeddings = RecordedTotals(attacker, (roles.label,)), RecordedTotals(roles.label, roles.features)
+        tested = list[Ints]()
 
-        def total(question: Question, records: tuple[RecordedTotals, ...] = (gradients, embeddings)) -> Ints:
+        def total(
+            question: Question,
+            records: tuple[RecordedTotals, ...] = (gradients, embeddings),
+            tested: list[Ints] = tested,
+        ) -> Ints:
+            if question.to is not None and question.to.peer in roles.features:
+                tested.clear()  # training goes on: what the label holder has received was of training rows
+            before = len(records[1].values)
             for record in records:
                 question = record.note(question)
-            return add_up(question, peers)
+            answer = add_up(question, peers)
+            tested += records[1].values[before:]
+            return answer
 
         asking = learner.asking_from(rows, peers=peers, round=round)
         step = answer_questions(asking, total)
@@ -181,9 +192,9 @@ def play_leaks(
         for batch, message in zip(batches, received[len(received) - len(batches) :], strict=True):
             gathered[batch] += message.view(np.float64).reshape(len(batch), -1)
         aucs.append(guess_labels(gathered, _rarest(table), seed=seed, judged=_trained(table, judged)))
-    last = embeddings.values[-1] if len(table.held_out) else np.zeros(0, np.int64)
-    tested = last.reshape(len(table.held_out), learner.model.width).astype(np.float64)
-    return Leaks(aucs, rows, table, tested)
+    parts = [each.reshape(len(table.held_out), -1) for each in tested] if len(table.held_out) else []
+    shown = np.concatenate(parts, axis=1) if parts else np.zeros((0, learner.model.width))
+    return Leaks(aucs, rows, table, shown.astype(np.float64))
 
 
 def complete_model(

@@ -13,7 +13,16 @@ import msgspec
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import read_bounded
 from p2pfl.core.files import replace as replace_file
-from p2pfl.privacy.keys import Identity, canonical, fingerprint, key_text, parse_key, sign_text, verify_text
+from p2pfl.privacy.keys import (
+    Identity,
+    canonical,
+    fingerprint,
+    key_text,
+    parse_key,
+    sign_text,
+    signed_fields,
+    verify_text,
+)
 from p2pfl.results.run_files import DELETION_FILE
 
 FILE = "forgotten.json"
@@ -27,7 +36,7 @@ LARGEST_FILE = 1 << 24
 FolderName = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\\\0]+\Z")]
 """Name of a folder or file, without a path."""
 
-InnerPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\.(?:/|\Z))[^\\\0]+\Z")]
+InnerPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!(?:[^\0]*/)?\.\.(?:/|\Z))[^\\\0]+\Z")]
 """Path that stays within a folder."""
 
 PROMISE = (
@@ -38,7 +47,7 @@ PROMISE = (
 REMAINS = (
     "copies of the old model that were given to others or exported elsewhere, models that started from it, and backups",
     "figures that were published",
-    "settings and costs of the old run, signed evidence of gossip, and the account of what it has spent",
+    "settings, costs and account of the old run, and signed evidence of gossip whose digests of models have a key",
     "what the old and the new model together show of who left",
 )
 """Traces that no replay takes back."""
@@ -194,15 +203,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     signer: str = ""
     signature: str = ""
 
-    @property
-    def message(self) -> bytes:
-        """Bytes that are signed."""
-        return canonical(msgspec.to_builtins(msgspec.structs.replace(self, signature="")))
-
-    @property
-    def valid(self) -> bool:
-        """True if the owner of ``signer`` signed it."""
-        return verify_text(self.signer, self.message, self.signature, domain=DOMAIN)
+    def signed_in(self, message: bytes) -> bool:
+        """Return whether the owner of ``signer`` signed the bytes of the file that a signature covers."""
+        return verify_text(self.signer, message, self.signature, domain=DOMAIN)
 
     @property
     def signed(self) -> str:
@@ -213,7 +216,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 def sign_certificate(certificate: Certificate, signer: Identity) -> Certificate:
     """Return a certificate with the signature of an identity."""
     named = msgspec.structs.replace(certificate, signer=key_text(signer.public))
-    return msgspec.structs.replace(named, signature=sign_text(signer, named.message, domain=DOMAIN))
+    message = signed_fields(msgspec.json.encode(named))
+    return msgspec.structs.replace(named, signature=sign_text(signer, message, domain=DOMAIN))
 
 
 def write_certificate(certificate: Certificate, folder: Path) -> Path:
@@ -229,17 +233,19 @@ def write_certificate(certificate: Certificate, folder: Path) -> Path:
     return path
 
 
-def read_certificate(path: Path) -> Certificate:
-    """Read a certificate.
+def read_certificate(path: Path) -> tuple[bytes, Certificate]:
+    """Return the bytes of a certificate that its signature covers, with fields of other versions, and the certificate.
 
     Raises
     ------
     InputError
         The file cannot be read, or is none.
     """
+    text = read_bounded(path, largest=LARGEST_FILE)
     try:
-        return msgspec.json.decode(read_bounded(path, largest=LARGEST_FILE), type=Certificate)
-    except msgspec.MsgspecError as error:
+        certificate = msgspec.json.decode(text, type=Certificate)
+        return signed_fields(text), certificate
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is no certificate ({error}); name a {FILE} that p2pfl forget wrote") from None
 
 
@@ -282,7 +288,7 @@ def read_deletion(folder: Path) -> Deletion:
         return Deletion()
     try:
         return msgspec.json.decode(read_bounded(path, largest=LARGEST_FILE), type=Deletion)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InputError(f"{path} is no list of deleted files ({error}); take it from a backup") from None
 
 

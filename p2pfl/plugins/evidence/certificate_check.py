@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from p2pfl.plugins.evidence.certificate import Certificate, file_digest, read_deletion
 from p2pfl.privacy.keys import Roster, key_text
+from p2pfl.results.evidence import tensors_digest
 from p2pfl.results.formats import count_of
 from p2pfl.results.run_files import table_of
 
@@ -22,23 +25,28 @@ class CertificateCheck(msgspec.Struct, frozen=True):
     Attributes
     ----------
     faults
-        What is not so.
+        Statements of the certificate that are false.
     checked, unchecked
         What was checked, and what could not be.
+    models
+        Files whose tensors are those that the certificate says all peers hold.
     """
 
     faults: list[str] = []
     checked: list[str] = []
     unchecked: list[str] = []
+    models: list[str] = []
 
 
-def check_certificate(certificate: Certificate, *, replay: Path, old: Path, roster: Roster | None) -> CertificateCheck:
+def check_certificate(
+    certificate: Certificate, message: bytes, *, replay: Path, old: Path, roster: Roster | None
+) -> CertificateCheck:
     """Check a certificate with the files that are here.
 
     Parameters
     ----------
-    certificate
-        The certificate.
+    certificate, message
+        Result of :func:`read_certificate`.
     replay, old
         Directories of the replay and of the old run, which may be absent.
     roster
@@ -47,14 +55,17 @@ def check_certificate(certificate: Certificate, *, replay: Path, old: Path, rost
     result = CertificateCheck()
     if not certificate.signer:
         result.faults.append("nobody has signed it")
-    elif not certificate.valid:
+    elif not certificate.signed_in(message):
         result.faults.append("it was changed after it was signed")
     elif roster is not None:
-        signers = [peer for peer, key in roster.peers.items() if key_text(key) == certificate.signer]
-        if not {*signers} & {*certificate.holders}:
-            result.faults.append(f"no key of {', '.join(certificate.holders)} in the roster has signed it")
+        signers = {peer for peer, key in roster.peers.items() if key_text(key) == certificate.signer}
+        if missing := sorted({*certificate.holders} - signers):
+            result.faults.append(f"no key of {', '.join(missing)} in the roster has signed it")
+        elif not certificate.holders:
+            result.faults.append("it names nobody whose copies of the old model it is about")
     if not result.faults:
-        result.checked.append("the signature" if roster is None else f"the signature of {signers[0]}")
+        holders = ", ".join(certificate.holders)
+        result.checked.append("the signature" if roster is None else f"the signature of {holders}")
     _check_models(certificate, replay, result)
     _check_deletion(certificate, old, result)
     return result
@@ -71,14 +82,25 @@ def _check_models(certificate: Certificate, replay: Path, result: CertificateChe
         path = replay / "peers" / name
         if path.is_file() and file_digest(path) != digest:
             result.faults.append(f"the model {name} of the replay is another one")
+        elif path.is_file() and certificate.parameters and _tensors_of(path) != certificate.parameters:
+            result.faults.append(f"the model {name} of the replay is not the one that it says all peers hold")
         elif path.is_file():
             same += 1
+            result.models.extend([name] if certificate.parameters else [])
         elif later.get(f"peers/{name}") == digest:
             gone.append(name)
         else:
             result.faults.append(f"the model {name} of the replay is gone")
     result.checked.extend([f"{count_of(same, 'model')} of the replay"] if same else [])
     result.unchecked.extend([f"{', '.join(gone)}, which a later withdrawal has deleted"] if gone else [])
+
+
+def _tensors_of(path: Path) -> str:
+    """Return the digest of the tensors of a model file; empty if it is damaged."""
+    try:
+        return tensors_digest(load_file(path))
+    except SafetensorError:
+        return ""
 
 
 def _check_deletion(certificate: Certificate, old: Path, result: CertificateCheck) -> None:
@@ -100,13 +122,17 @@ def _check_deletion(certificate: Certificate, old: Path, result: CertificateChec
         result.checked.append(f"that {count_of(files, 'file')} of {certificate.run} have nothing of a model")
 
 
-def check_together(certificates: Sequence[Certificate]) -> CertificateCheck:
+def check_together(certificates: Sequence[Certificate], *, known: bool, held: bool) -> CertificateCheck:
     """Compare the certificates of several peers, and name those that are missing.
 
     Parameters
     ----------
     certificates
         One or more.
+    known
+        True if the holders that each certificate names have signed it, by a roster.
+    held
+        True if a model file of each certificate has the tensors that it states.
     """
     result, first = CertificateCheck(), certificates[0]
     for each in certificates[1:]:
@@ -116,11 +142,13 @@ def check_together(certificates: Sequence[Certificate]) -> CertificateCheck:
             )
         elif each.parameters != first.parameters:
             result.faults.append(f"{each.replay} has another new model than {first.replay}")
-    held = {peer for each in certificates for peer in each.holders}
-    remaining = held | {peer for each in certificates for peer in each.others}
-    if missing := sorted(remaining - held):
+    holders = {peer for each in certificates for peer in each.holders}
+    remaining = holders | {peer for each in certificates for peer in each.others}
+    if missing := sorted(remaining - holders):
         result.unchecked.append(f"the copies of {', '.join(missing)}, who remain and whose certificates were not given")
     elif not result.faults:
-        models = ", and that all hold the same new model" if first.parameters and len(remaining) > 1 else ""
-        result.checked.append(f"that all who remain have certified: {', '.join(sorted(held))}{models}")
+        verb, names = "hold" if held else "certify", ", ".join(sorted(holders))
+        models = f", and that all {verb} the same new model" if first.parameters and len(remaining) > 1 else ""
+        who = "that all who remain have certified" if known else "that all certificates together name all who remain"
+        result.checked.append(f"{who}: {names}{models}")
     return result

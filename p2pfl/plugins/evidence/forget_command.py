@@ -210,19 +210,21 @@ def _check_difference(resolved: Plan, before: Experiment, *, accepted: bool) -> 
 def _check(options: ForgetOptions) -> int:
     """Check certificates, and print what they say."""
     paths = [path / FILE if path.is_dir() else path for path in map(Path, options.run)]
-    certificates = [read_certificate(path) for path in paths]
+    read_files = [read_certificate(path) for path in paths]
+    certificates = [certificate for _, certificate in read_files]
     roster = None if options.roster is None else Roster.read(options.roster)
-    faults, lines = list[str](), list[str]()
-    for path, certificate in zip(paths, certificates, strict=True):
+    faults, lines, held = list[str](), list[str](), True
+    for path, (message, certificate) in zip(paths, read_files, strict=True):
         beside = path.resolve().parent.parent / certificate.run
         old = beside if beside.is_dir() else Path(options.runs) / certificate.run
-        result = check_certificate(certificate, replay=path.parent, old=old, roster=roster)
+        result = check_certificate(certificate, message, replay=path.parent, old=old, roster=roster)
+        held = held and bool(result.models)
         own = [*result.faults]
         if options.opening is not None:
             own += _unopened(certificate, Path(options.opening), options.rows)
         faults += [f"{path}: {'; '.join(own)}"] if own else []
         lines += [f"checked: {', '.join(result.checked)}", *(f"not checked: {each}" for each in result.unchecked)]
-    together = check_together(certificates)
+    together = check_together(certificates, known=roster is not None, held=held)
     faults += together.faults
     if faults:
         raise RunError("; ".join(faults))

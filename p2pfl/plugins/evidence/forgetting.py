@@ -270,7 +270,8 @@ def model_files(folder: Path) -> list[Path]:
     """Return the files of a run that have a model, or a part of one.
 
     They are models, checkpoints, exports, pages and tables, chains of evidence with totals, from which the model
-    follows, and the key of all others, without which nobody can try whose data or models fit their digests.
+    follows, or with digests of models without a key, and the key of all others, without which nobody can try whose
+    data or models fit their digests.
     """
     inside = [path for path in (folder / PEERS).rglob("*") if path.is_file() and not _stays(path)]
     beside = {path for pattern in (*MODEL_FILES, *OUTPUTS) for path in folder.glob(pattern) if path.is_file()}
@@ -279,20 +280,21 @@ def model_files(folder: Path) -> list[Path]:
 
 def _stays(path: Path) -> bool:
     """Return whether nothing of a model, and no total, is in a file beside models."""
-    chain = path.name.endswith(SUFFIX) and not _has_totals(path)
+    chain = path.name.endswith(SUFFIX) and not _shows_models(path)
     return chain or any(path.match(pattern) for pattern in KEPT_IN_PEERS)
 
 
-def _has_totals(chain: Path) -> bool:
-    """Return whether a chain of evidence has totals, or cannot be read, so that nobody knows."""
+def _shows_models(chain: Path) -> bool:
+    """Return whether a chain has totals or digests of models without a key, or cannot be read, so that nobody knows."""
     try:
-        return any(isinstance(entry.fact, RoundPlayed) and entry.fact.totals for _, entry in read_chain(chain))
+        rounds = [entry.fact for _, entry in read_chain(chain) if isinstance(entry.fact, RoundPlayed)]
+        return any(played.totals or played.public for played in rounds)
     except InputError:
         return True
 
 
 def list_deletion(folder: Path) -> Deletion:
-    """Return what of a run is to be deleted, and what an earlier deletion has listed.
+    """Return what of a run is to be deleted, and what an earlier deletion has listed that is gone.
 
     Parameters
     ----------
@@ -301,14 +303,18 @@ def list_deletion(folder: Path) -> Deletion:
     """
     listed, summary = read_deletion(folder), folder / "summary.json"
     now = tuple(DeletedFile(path.relative_to(folder).as_posix(), file_digest(path)) for path in model_files(folder))
-    keys = tuple(key for key in LEARNED_KEYS if table_of(summary, what="a summary").get(key))
-    emptied = (EmptiedFile(summary.name, keys, file_digest(summary)),) if keys else ()
-    earlier = tuple(each for each in listed.deleted if each.path not in {file.path for file in now})
-    return Deletion(tuple(sorted([*earlier, *now], key=lambda each: each.path)), listed.emptied or emptied)
+    before, table = {each.path: each for each in listed.emptied}.get(summary.name), table_of(summary, what="a summary")
+    keys = tuple(key for key in LEARNED_KEYS if table.get(key) or (before is not None and key in before.keys))
+    digest = before.sha256 if before is not None else file_digest(summary) if keys else ""
+    emptied = (EmptiedFile(summary.name, keys, digest),) if keys else ()
+    earlier = [each for each in listed.deleted if not (folder / each.path).exists()]
+    return Deletion(tuple(sorted([*earlier, *now], key=lambda each: each.path)), emptied)
 
 
 def delete_models(folder: Path, deletion: Deletion) -> None:
     """Delete what a run has learned; the list is on the disk before, so that nothing is lost if this is interrupted.
+
+    Files that have no part of a model stay, even if a list of somebody else names them.
 
     Raises
     ------
@@ -316,7 +322,7 @@ def delete_models(folder: Path, deletion: Deletion) -> None:
         A file cannot be deleted or written; those before it are gone.
     """
     write_deletion(deletion, folder)
-    for path in (folder / each.path for each in deletion.deleted):
+    for path in sorted({folder / each.path for each in deletion.deleted} & {*model_files(folder)}):
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

@@ -32,7 +32,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.masking.mask_cover import peer_ledgers_of
-from p2pfl.network.peer.neighbourhoods.live import Conserved, Weighted, values
+from p2pfl.network.peer.neighbourhoods.live import Conserved, Weighted, row_fault, values
 from p2pfl.network.protocol.ledgers.peer_ledgers import WINDOW
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
@@ -44,6 +44,10 @@ from p2pfl.results.sent_rows import SentRow, read_row
 
 class _UnknownError(InputError):
     """Error for a round that cannot be computed, as a row is not there."""
+
+
+class _ChangedRowError(InputError):
+    """Error for a file that is not the row of its digest; anybody who has the file can change it."""
 
 
 class _DeviationError(Exception):
@@ -104,23 +108,22 @@ class RecordedNeighbourhood:
 
     async def mix(self, released: Released) -> Released:
         """Return the average that a live peer computes of the rows."""
-        own, weights = self._own(), self._row_weights()
+        own, weights, like = self._own(released), self._row_weights(), released
         if released.chain is None:  # the first gossip step after a release
             released = self._released(own)
         elif SentRow.of(released).digest != own.digest:
             raise _DeviationError(f"the row of gossip step {self.step} does not follow from the rows before")
         total = self._sum(released, dict(weights))
-        for sender, delivery in self._deliveries(weights):
+        for sender, delivery in self._deliveries(weights, like=like, weighted=like.masses is not None):
             total.add(sender, weights[sender], delivery)
         self.step += 1
         return replace(total.close(), chain=self.step)
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Return the rows of all, the own one first."""
-        del released
-        own, weights = self._released(self._own()), self._row_weights()
+        own, weights = self._released(self._own(released)), self._row_weights()
         rows, peers, used = [own.values], [self.peers[0]], [weights[self.peers[0]]]
-        for sender, delivery in self._deliveries(weights):
+        for sender, delivery in self._deliveries(weights, like=released, weighted=False):
             rows.append(values(delivery, own).to(rows[0]).unsqueeze(0))
             peers.append(sender)
             used.append(weights[sender])
@@ -169,7 +172,9 @@ class RecordedNeighbourhood:
         self._ledgers.open(step, total.own, weights=weights, chain=self.step)
         return total
 
-    def _deliveries(self, weights: Mapping[str, float]) -> list[tuple[str, Delivery]]:
+    def _deliveries(
+        self, weights: Mapping[str, float], *, like: Released, weighted: bool
+    ) -> list[tuple[str, Delivery]]:
         """Return the row of each neighbour, in the order in which a live peer adds them."""
         turns, key = self._edges.turns[self._phase], f"{self.round}.{self.step}"
         rows = []
@@ -177,20 +182,23 @@ class RecordedNeighbourhood:
             digest = self.played.received.get(sender, {}).get(key)
             if digest is None:
                 raise _UnknownError(f"the row of {sender} did not arrive")
-            rows.append((sender, self._delivery(self._row(digest, sender))))
+            delivery = self._delivery(self._row(digest, sender, like=like))
+            if fault := row_fault(delivery, like=like, weighted=weighted, peers=self._edges.peers):
+                raise _UnknownError(f"the row of {sender} is no model of this run ({fault})")
+            rows.append((sender, delivery))
         return rows
 
-    def _own(self) -> SentRow:
+    def _own(self, like: Released) -> SentRow:
         digest = self._sent.get((self.round, self.step))
         if digest is None:
             raise _UnknownError("its own row is not in its evidence")
-        return self._row(digest, self.peers[0])
+        return self._row(digest, self.peers[0], like=like)
 
-    def _row(self, digest: str, sender: str) -> SentRow:
+    def _row(self, digest: str, sender: str, *, like: Released) -> SentRow:
         try:
-            sent = read_row(self._runs, sender, digest)
+            sent = read_row(self._runs, sender, digest, size=like.rows.shape[-1])
         except InputError as error:
-            raise _DeviationError(f"a row of {sender} was changed: {error}") from None
+            raise _ChangedRowError(str(error)) from None
         if sent is None:
             raise _UnknownError(f"{sender} has not kept its row")
         return sent
@@ -240,6 +248,10 @@ def recompute_gossip(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[li
                     unknown[own.peer, "rows were lost, or a peer began again"].append(round)
                 else:
                     differences.append(Difference(own.peer, round, str(error)))
+                state = _forget(state)
+            except _ChangedRowError as error:
+                differences.append(Difference("", -1, str(error)))
+                unknown[own.peer, "somebody has changed a row"].append(round)
                 state = _forget(state)
             except (InputError, RunError) as error:
                 unknown[own.peer, str(error)].append(round)

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 
 from p2pfl.experiment import Plan
 from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
+from p2pfl.results.formats import count_of
 from p2pfl.results.spending.promises import promise
 
 TOLERANCE = 1e-6
 """Relative difference of two charges that come from other versions of the same mathematics."""
 
-NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.ASCII)
 
 
 def compare_promises(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
@@ -38,7 +39,7 @@ def compare_promises(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator
         if any(began.statement != digest for began in own.beginnings):
             yield Difference(own.peer, -1, "its privacy statement is not that of the settings")
         for charge in sorted({str(began.charge) for began in own.beginnings if not _equal(began.charge, cost)}):
-            yield Difference(own.peer, -1, f"a round costs {charge} by its evidence, and {cost} by the settings")
+            yield Difference(own.peer, -1, f"its evidence states a cost of {charge} a round; the settings give {cost}")
         if cost is None:
             continue
         sent, released = {round for round, _ in own.sent}, 0
@@ -48,7 +49,9 @@ def compare_promises(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator
             if (played.spent or 0.0) < least * (1 - TOLERANCE):
                 paid = f"{played.spent or 0.0:.3g}"
                 yield Difference(
-                    own.peer, round, f"it has spent epsilon {paid}, and its {released} rounds cost {least:.3g}"
+                    own.peer,
+                    round,
+                    f"it has spent epsilon {paid}, and its {count_of(released, 'round')} cost {least:.3g}",
                 )
                 break
 

@@ -49,7 +49,7 @@ class Difference(msgspec.Struct, frozen=True, order=True):
     Attributes
     ----------
     peer, round
-        Whose evidence, and of which round; -1 for the run as a whole.
+        Whose evidence, empty for a file that nobody has signed, and of which round; -1 for the run as a whole.
     sentence
         What differs.
     """
@@ -59,7 +59,8 @@ class Difference(msgspec.Struct, frozen=True, order=True):
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.peer}{'' if self.round < 0 else f', round {self.round}'}: {self.sentence}"
+        round = "" if self.round < 0 else f", round {self.round}"
+        return f"{self.peer}{round}: {self.sentence}" if self.peer else self.sentence
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,8 +66,8 @@ class Bins:
     @property
     def categorical(self) -> npt.NDArray[np.bool_]:
         """True for each feature whose values are categories, ``[F]``."""
-        missing: npt.NDArray[np.bool_] = np.zeros(len(self.counts), np.bool_)
-        return missing if self.known is None else missing | self.known.any(axis=1)
+        none: npt.NDArray[np.bool_] = np.zeros(len(self.counts), np.bool_)
+        return none if self.known is None else none | self.known.any(axis=1)
 
     @property
     def sizes(self) -> Ints:

@@ -112,18 +112,18 @@ def inverse(matrix: Floats) -> tuple[Floats, list[int]]:
         under[row] = right / factor[row, row]
     for column in dependent:
         under[column, :] = under[:, column] = 0.0
-    product = np.zeros_like(matrix)
+    inverted = np.zeros_like(matrix)
     for row in range(size):
-        product = product + under[row][:, None] * under[row][None, :]
-    return product * scale[:, None] * scale[None, :], dependent
+        inverted = inverted + under[row][:, None] * under[row][None, :]
+    return inverted * scale[:, None] * scale[None, :], dependent
 
 
 def times(matrix: Floats, vector: Floats) -> Floats:
     """Return the product of a matrix and a vector, added column by column."""
-    product = np.zeros(len(matrix))
+    total = np.zeros(len(matrix))
     for column, value in enumerate(vector.tolist()):
-        product = product + matrix[:, column] * value
-    return product
+        total = total + matrix[:, column] * value
+    return total
 
 
 def product(one: Floats, two: Floats) -> Floats:

@@ -62,10 +62,10 @@ class Sketch:
 
     def quantile(self, share: float, *, whole: bool) -> float:
         """Return a quantile, between two ranks as numpy does by default, to within the width of a cell."""
-        index = share * (int(self.counts.sum()) - 1)
-        below = int(np.floor(index))
+        rank = share * (int(self.counts.sum()) - 1)
+        below = int(np.floor(rank))
         first = self.value(below + 1, whole=whole)
-        rest = index - below
+        rest = rank - below
         return first if not rest else first + rest * (self.value(below + 2, whole=whole) - first)
 
 
@@ -168,9 +168,9 @@ def ordered(values: Values) -> npt.NDArray[np.uint32]:
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
 
 
-def number_at(index: Ints) -> Floats:
+def number_at(integers: Ints) -> Floats:
     """Return the float32 numbers of integers of :func:`ordered`, as float64."""
-    bits = index.astype(np.uint32)
+    bits = integers.astype(np.uint32)
     floats: Floats = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32).view(np.float32)
     return floats.astype(np.float64)
 
@@ -215,8 +215,8 @@ def quantiles(
 
     total = possible((yield Question(by_exponent, size=groups * EXPONENTS))).reshape(groups, EXPONENTS)
     counts = total.sum(axis=1)
-    index = share * np.maximum(counts - 1, 0)
-    ranks = np.floor(index).astype(np.int64)[:, None] + np.array([1, 2])
+    rank = share * np.maximum(counts - 1, 0)
+    ranks = np.floor(rank).astype(np.int64)[:, None] + np.array([1, 2])
     ranks = np.minimum(ranks, counts[:, None])  # [G, 2]
     reached = np.cumsum(total, axis=1)
     exponents = np.array([np.searchsorted(*pair) for pair in zip(reached, ranks, strict=True)])  # [G, 2]
@@ -241,7 +241,7 @@ def quantiles(
     for where in zip(*np.nonzero(ranks > 0), strict=True):
         cell = int(np.searchsorted(np.cumsum(cells[slots[where]]), ranks[where] - before[where]))
         ends[where] = _middle(int(exponents[where]) * FINE + cell)
-    rest = index - np.floor(index)
+    rest = rank - np.floor(rank)
     quantile: Floats = ends[:, 0] + rest * (ends[:, 1] - ends[:, 0])
     return counts, quantile, _unit(np.flatnonzero(total.any(axis=0)))
 

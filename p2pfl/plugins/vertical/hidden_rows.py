@@ -30,6 +30,7 @@ from p2pfl.plugins.vertical.party_roles import check_coefficients, check_rows
 from p2pfl.plugins.vertical.private_messages import publish, send_floats
 from p2pfl.plugins.vertical.products import Factors, Products
 from p2pfl.plugins.vertical.ring import Words, limb_bits, sum_room, words
+from p2pfl.plugins.vertical.vertical_models import SCORES
 from p2pfl.privacy.keys import Source
 
 
@@ -97,7 +98,7 @@ def fit_hidden(
     )
 
     def own(peer: str) -> Mapping[str, Floats]:
-        return {**linear.own(peer), "scores": scores()} if peer == roles.label else linear.own(peer)
+        return {**linear.own(peer), SCORES: scores()} if peer == roles.label else linear.own(peer)
 
     return HiddenFit(replace(linear, own=own), tuple(counts))
 

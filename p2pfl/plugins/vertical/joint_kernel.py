@@ -32,8 +32,8 @@ from p2pfl.plugins.vertical.kernel_solution import KernelSolution, solve_logisti
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles, check_rows
 from p2pfl.plugins.vertical.private_messages import collect, state
 from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun, listed
-from p2pfl.plugins.vertical.vertical_models import VerticalFit
-from p2pfl.plugins.vertical.vertical_regression import SCORE_TENSORS, check_targets
+from p2pfl.plugins.vertical.vertical_models import SCORE_TENSORS, VerticalFit
+from p2pfl.plugins.vertical.vertical_regression import check_targets
 from p2pfl.plugins.vertical.whole import score, score_names
 from p2pfl.privacy.keys import Source
 
@@ -45,6 +45,9 @@ FRACTION = 2.0**36
 
 MAX_DISTANCE = 2.0**20
 """Largest squared distance in the columns of a party."""
+
+MAX_COLUMNS = 2**31
+"""Bound of the number of columns of a party, far beyond those of any table."""
 
 CONSENT = "distances"
 """Word by which each party agrees that the label holder sees sums of distances."""
@@ -136,10 +139,10 @@ class VerticalKernel:
             )
         widths = yield from state(lambda peer: table.standardised(peer).train.shape[1], peers=roles.parties)
         for peer, width in zip(roles.parties, widths.tolist(), strict=True):
-            if not 0 <= width <= train:
+            if not 0 <= width < MAX_COLUMNS:
                 raise PrivacyError(
-                    f"{peer} states {width} columns, which a table of {train:,} rows cannot have here; it does not "
-                    "follow the protocol, so end the run"
+                    f"{peer} states {width} columns, which no table has; it does not follow the protocol, so end the "
+                    "run"
                 )
         gamma = self._gamma(int(widths.sum()))
         one, other = np.triu_indices(train, 1)
@@ -162,8 +165,8 @@ class VerticalKernel:
             received, own = message.read(roles.label) / FRACTION, table.standardised(roles.label)
             if received.size and not 0 <= received.min() <= received.max() <= len(roles.features) * MAX_DISTANCE:
                 raise PrivacyError(
-                    f"the sums of distances of {listed(roles.features)} are none that columns have, so a party does "
-                    "not follow the protocol; end the run"
+                    f"the sums of distances of {listed(roles.features)} are out of range, so a party does not "
+                    "follow the protocol; end the run"
                 )
             among = squared_distances(own.train, own.train)
             foreign = np.zeros((train, train))

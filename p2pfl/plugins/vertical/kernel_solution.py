@@ -12,11 +12,13 @@ logistic regression and the import vector machine, NeurIPS 2001.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import expit
 
 from p2pfl.core.encodings import Floats
@@ -56,13 +58,19 @@ def solve_ridge(kernel: Floats, targets: Floats, *, ridge: float) -> KernelSolut
     ridge
         Penalty, ``alpha`` of scikit-learn's ``KernelRidge`` on targets less their mean.
 
+    Raises
+    ------
+    LearningError
+        The kernel with the penalty is singular.
+
     Examples
     --------
     >>> solve_ridge(np.eye(2), np.array([0.0, 2.0]), ridge=1.0)
     KernelSolution(dual=array([-0.5,  0.5]), bias=1.0)
     """
     bias = float(targets.mean())
-    dual = np.linalg.solve(kernel + ridge * np.eye(len(kernel)), targets - bias)
+    with _checked():
+        dual = np.linalg.solve(kernel + ridge * np.eye(len(kernel)), targets - bias)
     return KernelSolution(np.asarray(dual, np.float64), bias)
 
 
@@ -80,7 +88,7 @@ def solve_logistic(kernel: Floats, targets: npt.NDArray[np.integer], *, ridge: f
     Raises
     ------
     LearningError
-        There is one class only, or Newton's method does not end.
+        There is one class only, the kernel with the penalty is not positive definite, or Newton's method does not end.
 
     Examples
     --------
@@ -106,7 +114,8 @@ def solve_logistic(kernel: Floats, targets: npt.NDArray[np.integer], *, ridge: f
             return KernelSolution(dual, bias)
         root = np.sqrt(np.maximum(means * (1 - means), np.finfo(float).tiny))
         # (S K S + ridge I) (dual / root) = root (z - bias), with S the diagonal of root and z the working response
-        factor = cho_factor(root[:, None] * kernel * root + ridge * np.eye(len(kernel)))
+        with _checked():
+            factor = cho_factor(root[:, None] * kernel * root + ridge * np.eye(len(kernel)))
         working, ones = (root * cho_solve(factor, part) for part in (root * predictor + residuals / root, root))
         new_bias = float(working.sum() / ones.sum())
         step, rise = working - new_bias * ones - dual, new_bias - bias
@@ -116,3 +125,15 @@ def solve_logistic(kernel: Floats, targets: npt.NDArray[np.integer], *, ridge: f
     raise LearningError(
         f"kernel logistic regression has not ended after {MAX_STEPS} steps; set model.options.ridge higher"
     )
+
+
+@contextmanager
+def _checked() -> Iterator[None]:
+    """Say what to do where a kernel cannot be solved."""
+    try:
+        yield
+    except LinAlgError as error:
+        raise LearningError(
+            "the kernel is not positive definite, as distances of columns would make it; set model.options.ridge "
+            "higher, or find out which party entered other numbers"
+        ) from error

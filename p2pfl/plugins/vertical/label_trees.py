@@ -357,11 +357,7 @@ class LabelRound(BoostingRound):
     def proceed(self, histograms: Ints) -> None:
         """Split nodes by the histograms of all parties, ``[K, cells, V]``."""
         merged = self.growth.merged
-        sums = (histograms if merged is None else merged.of(histograms))[:, self._counted].ravel()
-        if self.at_roots:
-            self.root(np.concatenate([sums, self.losses("")]))
-        else:
-            self.level(sums)
+        self.level((histograms if merged is None else merged.of(histograms))[:, self._counted].ravel())
 
 
 def join_bins(parts: Sequence[Bins]) -> Bins:

@@ -25,6 +25,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError, InputError, ModelError, PrivacyError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, read_bounded
+from p2pfl.core.files import replace as replace_file
 from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment import Experiment, Plan, plain
 from p2pfl.experiment.composing import compose
@@ -44,14 +45,14 @@ from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, PartyF
 from p2pfl.plugins.vertical.vertical_regression import FRACTION, MAX_PREDICTOR
 from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 
-PREDICTOR = (
+LINEAR_DISCLOSURE = (
     "the sum of the others' parts of the linear predictor of each of its rows; if it knows the columns of as many "
-    "people as the others have columns, it can compute their coefficients"
+    "people as the others have columns, and of one more, it can compute their coefficients"
 )
 """Description of what the label holder receives of linear models."""
 
-SHOWN: Mapping[str, str] = {
-    **dict.fromkeys((VerticalGLM.name, VerticalLasso.name, VerticalDescent.name), PREDICTOR),
+DISCLOSURES: Mapping[str, str] = {
+    **dict.fromkeys((VerticalGLM.name, VerticalLasso.name, VerticalDescent.name), LINEAR_DISCLOSURE),
     VerticalBoosting.name: (
         "on which side of each split of the others each of its rows lies, and so an interval of their useful columns"
     ),
@@ -72,7 +73,7 @@ MAX_LOG = 2**28
 """Largest size in bytes of the record of what a feature holder has answered."""
 
 DIGEST_BYTES = 4
-"""Bytes of the digest of a model that peers compare."""
+"""Bytes of the digest of a model by which the label holder sees whether parts fit together."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,14 @@ class AnswerLog:
             json.loads(line) for line in read_bounded(self.path, largest=MAX_LOG).split(b"\n")[:-1]
         ]  # a crash may have cut off the last one
         recent: list[int] = [line.get("asked", 0) for line in lines if datetime.fromisoformat(line["time"]) > now - DAY]
-        return max(self.most - sum(recent), 0)
+        return max(self.most - sum(max(asked, 0) for asked in recent), 0)
 
     def note(self, now: datetime, **facts: Any) -> None:
-        """Append a line."""
+        """Append a line, after the last complete one."""
+        if self.path.exists():
+            lines = read_bounded(self.path, largest=MAX_LOG)
+            if not lines.endswith(b"\n"):
+                replace_file(self.path, lines[: lines.rfind(b"\n") + 1], mode=OWNER_ONLY)
         line = json.dumps({"time": now.isoformat(), **facts})
         DRIVE.append(self.path, line.encode() + b"\n", mode=OWNER_ONLY)
 
@@ -150,6 +155,11 @@ class PredictionLearner(SessionLearner):
         label = self.parties.label
         asked, width = (yield from state_several(self._request, size=2, peers=[label])).tolist()
         self.asked.append(asked)
+        if asked < 0 or width < 0:
+            raise PrivacyError(
+                f"{label} asks for {asked:,} rows of {width:,} numbers; it does not follow the protocol, so do not "
+                "answer it again"
+            )
         yield from self._agree(width)
         yield from self._admit(asked)
         agreed = replace(self.parties, sizes={label: asked})
@@ -170,17 +180,23 @@ class PredictionLearner(SessionLearner):
 
     def _agree(self, width: int) -> Questions[None]:
         """End the session where parties have parts of different models."""
+        label, size = self.parties.label, len(self.features)
 
-        def stated(peer: str) -> Ints:
-            return np.array([_digest(self.files[peer], each) for each in self.features])
+        def digest(peer: str) -> Ints:
+            return np.array([_digest(self.files[peer], each) if each == peer else 0 for each in self.features])
 
-        digests = yield from state_several(stated, size=len(self.features), peers=[self.parties.label, *self.features])
-        label, *others = digests.reshape(-1, len(self.features))
-        for number, (peer, own) in enumerate(zip(self.features, others, strict=True)):
-            if own[number] != label[number] or (peer in self.files and self.files[peer].width != width):
+        message = yield from collect(digest, size=size, to=label, among=self.features)
+
+        def differing(peer: str) -> Ints:
+            known = np.array([_digest(self.files[peer], each) for each in self.features])
+            unequal: Ints = (message.read(peer) != known).astype(np.int64)
+            return unequal
+
+        differs = yield from state_several(differing, size=size, peers=[label])
+        for peer, other in zip(self.features, differs.tolist(), strict=True):
+            if other or (peer in self.files and self.files[peer].width != width):
                 raise DataError(
-                    f"{peer} has a part of another model than {self.parties.label}; name the run directories of the "
-                    "same run"
+                    f"{peer} has a part of another model than {label}; name the run directories of the same run"
                 )
 
     def _admit(self, asked: int) -> Questions[None]:
@@ -202,7 +218,7 @@ class PredictionLearner(SessionLearner):
             return np.zeros(0, np.int64)  # of an empty total
         rows = aligned.positions(peer)
         part = self.files[peer].predictor_at(rows)
-        if part.size and np.abs(part).max() >= MAX_PREDICTOR:
+        if part.size and not np.abs(part).max() < MAX_PREDICTOR:
             raise ModelError(
                 f"{peer} adds {np.abs(part).max():.3g} to a prediction, beyond what a sum can hold; check the units of "
                 "its columns"
@@ -283,13 +299,28 @@ def plan_prediction(
         settings={**settings, "privacy": {"mode": experiment.privacy.mode}},
         live=True,
     )
-    statement = (
-        f"no row leaves its owner; {label} receives {SHOWN[experiment.model.name]}; asked again, the model shows the "
-        "same, but another model of the same people shows more; each feature holder learns for which of its rows "
-        f"{label} asks"
-    )
-    learned = {"every peer": f"for how many rows {label} asks, and how many of them all parties know"}
+    statement, learned = _disclosure(parties, DISCLOSURES[experiment.model.name])
     return replace(made, protection=replace(made.protection, totals=statement, learned=learned)), learner
+
+
+def _disclosure(parties: Parties, shown: str) -> tuple[str, Mapping[str, str]]:
+    """Return the statement of a session, and what each observer learns."""
+    label, helper = parties.label, parties.helper
+    common = "which of its rows each party has" if parties.rows == "labelled" else "which of its rows all parties have"
+    asked = f"for which of its rows {label} asks"
+    counts = f"for how many rows {label} asks, how many rows each party has, and how many all have, by key"
+    learned = {f"{label}, the label holder": f"{common}; {shown}"}
+    learned |= {f"{peer}, a feature holder": asked for peer in parties.names if peer != label}
+    helped = ""
+    if helper is not None:
+        learned[f"{helper}, the helper"] = overlaps = "the sizes of all overlaps, and which keys repeat"
+        helped = f"; {helper}, the helper, learns {overlaps}"
+    statement = (
+        f"no row leaves its owner; {label} receives {shown}; asked again, the model shows the same, but another model "
+        f"of the same people shows more; {label} learns {common}; each feature holder learns {asked}{helped}; every "
+        f"peer learns {counts}"
+    )
+    return statement, learned | {"every peer": counts}
 
 
 def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
@@ -306,7 +337,7 @@ def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
             f'"{experiment.name}" has no keys of people, so parties cannot find new ones; predict with a run on '
             'data.name = "vertical"'
         )
-    if experiment.model.name not in SHOWN:
+    if experiment.model.name not in DISCLOSURES:
         raise InputError(
             f'live predictions of model.name = "{experiment.model.name}" would show rows of the parties, such as by '
             "distances to all training rows; predict with the files of all parties in one place, such as p2pfl predict "

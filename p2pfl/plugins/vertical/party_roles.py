@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p2pfl.core.errors import DataError, InputError, LearningError
+from p2pfl.core.errors import DataError, InputError, LearningError, PrivacyError
 
 LEAST_ROWS = 50
 """Least number of common rows."""
@@ -143,4 +143,26 @@ def check_coefficients(coefficients: int, rows: int) -> None:
         raise LearningError(
             f"{coefficients} coefficients of all parties for {rows} rows are more than one for "
             f"{ROWS_PER_COEFFICIENT} rows, so the sums would be close to the data; use fewer columns or more rows"
+        )
+
+
+def check_fits(begun: int, *, of: str) -> None:
+    """Refuse a fit after those that a process may begin.
+
+    Parameters
+    ----------
+    begun
+        Number of fits that it has begun, with this one.
+    of
+        What they fit, in words.
+
+    Raises
+    ------
+    PrivacyError
+        They are more than :data:`MAX_FITS`.
+    """
+    if begun > MAX_FITS:
+        raise PrivacyError(
+            f"a peer was lost in {MAX_FITS} fits of {of}, and each further one would show more of the columns; find "
+            "out why, and start the run again at all peers"
         )

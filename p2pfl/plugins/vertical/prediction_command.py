@@ -33,7 +33,7 @@ MAX_LATE_SESSIONS = 10
 """Sessions for which a label holder may come too late, as others are still in that of an earlier request."""
 
 SESSION_PAUSE = 3.0
-"""Seconds between two sessions, in which the other peers end the first: they would take a peer for a late one."""
+"""Seconds between two sessions: a peer that joins while others still leave the first one is too late for it."""
 
 LOG = "{peer}.answered.jsonl"
 """Name of the record of a feature holder, beside its part of the model."""

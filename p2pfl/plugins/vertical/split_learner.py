@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import PrivacyError
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data.parties import Parties
@@ -24,19 +23,17 @@ from p2pfl.plugins.vertical.alignment import align
 from p2pfl.plugins.vertical.label_protection import changed_labels
 from p2pfl.plugins.vertical.matching import ABSENT
 from p2pfl.plugins.vertical.party_network import PartyTraining, SplitSteps
-from p2pfl.plugins.vertical.party_roles import MAX_FITS, MAX_PREDICTORS
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, check_fits
 from p2pfl.plugins.vertical.split_network import FIGURES, TARGET, SplitNetwork
 from p2pfl.plugins.vertical.split_training import SplitData, SplitRound
 from p2pfl.plugins.vertical.vertical_learner import ColumnLearner
+from p2pfl.plugins.vertical.vertical_models import SCORES
 
 PLACE = "place"
 """Tensor of a party: for each row of its table, its place in the common order counted from 1; 0 for none."""
 
 LABELS = "labels"
 """Tensor of the label holder: for each row of its table, the label that networks learn from."""
-
-SCORES = "scores"
-"""Tensor of the label holder: scores of the test rows."""
 
 
 class SplitLearner(ColumnLearner[SplitNetwork]):
@@ -91,11 +88,7 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
         """Return the questions of a round that starts from the models ``[R, P]`` of local peers."""
         last, begun = self._begun
         self._begun = round, begun + 1 if round == last else 1
-        if self._begun[1] > MAX_FITS:
-            raise PrivacyError(
-                f"a peer was lost {MAX_FITS} times in round {round}, and each further time would show more of the "
-                "columns; find out why, and start the run again at all peers"
-            )
+        check_fits(self._begun[1], of=f"round {round}")
         before = {}
         if rows[0][0]:  # training rows, the first figure of every peer
             before = {peer: self.tensors(row, peer=peer) for peer, row in zip(peers, rows, strict=True)}

@@ -88,7 +88,7 @@ class SplitRun(VerticalRun):
             "a feature holder that sends crafted embeddings": (
                 f"chooses where {self.label} predicts, so that gradients show what its columns alone do"
             ),
-            "a peer that sends numbers that no embedding or gradient has": "ends the run",
+            "a peer that sends numbers out of range": "ends the run",
             "anybody with guessed ids": GUESSED_IDS,
         }
 

@@ -183,8 +183,8 @@ class SplitRound:
         training, part, gradient = self.training(peer), parts(peer), read()
         if not np.isfinite(gradient).all():
             raise PrivacyError(
-                f"{peer} receives a gradient from {self.data.label} that has no numbers; {self.data.label} does not "
-                "follow the protocol, so end the run"
+                f"{peer} receives a gradient from {self.data.label} with numbers that are not finite; "
+                f"{self.data.label} does not follow the protocol, so end the run"
             )
         inner = (part * _as_part(gradient, part)).sum()
         training.move(torch.autograd.grad(inner, training.parameters, allow_unused=True), number, self.clock)
@@ -211,8 +211,8 @@ def _reading(message: PrivateMessage, among: Sequence[str]) -> Callable[[], Floa
         values = np.ldexp(message.read(message.receiver).astype(np.float64), -EMBEDDING_BITS)
         if values.size and np.abs(values).max() > len(among) * MAX_EMBEDDING:
             raise PrivacyError(
-                f"{message.receiver} receives numbers from {listed(among)} that no embeddings are; a party does not "
-                "follow the protocol, so end the run"
+                f"{message.receiver} receives numbers from {listed(among)} beyond the range of embeddings; a party "
+                "does not follow the protocol, so end the run"
             )
         return values
 

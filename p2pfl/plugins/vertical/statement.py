@@ -199,7 +199,8 @@ class VerticalRun:
                 )
         if self.helper is not None:
             lies[f"{self.helper}, if it deals wrong numbers"] = (
-                f"makes the model wrong and learns nothing more; a check by {self.label} finds faults, not a clever lie"
+                f"makes the model wrong and learns nothing more; a check by {self.label} finds faults, but no "
+                "deliberate ones"
             )
             lies[f"{self.helper} and a party, if they conspire"] = "read the columns that were multiplied with theirs"
         elif len(self.parties) == 2:
@@ -302,7 +303,8 @@ class KernelRun(VerticalRun):
         return {
             f"{self.label} and a party, if they conspire": "read the distances of the others alone",
             "a party that enters other distances": (
-                f"makes the model wrong and learns nothing; {self.label} ends the run at numbers that no distances are"
+                f"makes the model wrong and learns nothing; {self.label} ends the run at numbers out of range, "
+                "and cannot notice others"
             ),
             "anybody with guessed ids": GUESSED_IDS,
         }

@@ -51,7 +51,8 @@ class BoostingRun(VerticalRun):
         }
         if self.helper is not None:
             lies[f"{self.helper}, if it deals wrong numbers"] = (
-                f"makes the model wrong and learns nothing more; a check by {self.label} finds faults, not a clever lie"
+                f"makes the model wrong and learns nothing more; a check by {self.label} finds faults, but no "
+                "deliberate ones"
             )
             lies[f"{self.helper} and a party, if they conspire"] = "read the bins or derivatives of the other party"
         return lies | {"anybody with guessed ids": GUESSED_IDS}

@@ -75,10 +75,7 @@ class VerticalLasso(VerticalRegression):
         if self.ridge:
             raise ModelError("model.options.ridge has no effect with lasso; leave it out, and set l1_ratio below 1")
         if not 0 < self.validation < 1:
-            raise ModelError(
-                f"model.options.validation is {self.validation}, but a share of the rows chooses the penalty; set it "
-                "between 0 and 1"
-            )
+            raise ModelError(f"model.options.validation is {self.validation}; set it to a share between 0 and 1")
         self.path(rows=0)  # checks the others
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from p2pfl.core.encodings import Floats
-from p2pfl.core.errors import ModelError, PrivacyError
+from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
@@ -23,8 +23,8 @@ from p2pfl.learning.learner import OwnBaselines, SequentialLearner
 from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.alignment import align, check_parties
-from p2pfl.plugins.vertical.party_roles import MAX_FITS, MAX_PREDICTORS, PartyRoles
-from p2pfl.plugins.vertical.vertical_models import ColumnModel, VerticalFit, VerticalModel
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles, check_fits
+from p2pfl.plugins.vertical.vertical_models import ALONE_SCORES, SCORES, ColumnModel, VerticalFit, VerticalModel
 from p2pfl.privacy.keys import SecretSource, Source
 
 OwnTensors = Mapping[str, Floats]
@@ -115,7 +115,7 @@ class ColumnLearner(SequentialLearner, Generic[Model]):
         if part != "test" or label not in peers or not self.model.scores or not self.test:
             return {}
         index = list(peers).index(label)
-        own = self.tensors(rows[index], peer=label)["scores"]
+        own = self.tensors(rows[index], peer=label)[SCORES]
         scores = torch.full((len(own), len(rows)), torch.nan, dtype=torch.float64)  # [S, R]
         scores[:, index] = torch.from_numpy(own)
         return dict(zip(self.model.scores, scores, strict=True))
@@ -225,11 +225,7 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         )
         self._table[:] = [table]
         self._begun += 1
-        if self._begun > MAX_FITS:
-            raise PrivacyError(
-                f"a peer was lost in {MAX_FITS} fits of this run, and each further one would show more of the columns; "
-                "find out why, and start the run again at all peers"
-            )
+        check_fits(self._begun, of="this run")
         fit = yield from self.model.fit(table, self.roles, source)
         scores = yield from self.model.score(table, self.roles, fit)
         figures = torch.tensor([fit.figures[name] for name in self.model.figures], dtype=torch.float64)
@@ -246,7 +242,7 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         if label not in models:
             return OwnBaselines({})
         if self.test and self.model.scores:
-            alone = self.tensors(models[label], peer=label)["alone_scores"]
+            alone = self.tensors(models[label], peer=label)[ALONE_SCORES]
             named[label] = dict(zip(self.model.scores, alone.tolist(), strict=True))
         if not self._table or {*self.parties.own} != {*self.parties.names}:
             return OwnBaselines(named)

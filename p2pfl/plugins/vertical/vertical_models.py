@@ -19,6 +19,9 @@ from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.privacy.keys import Source
 
+SCORES, ALONE_SCORES = SCORE_TENSORS = ("scores", "alone_scores")
+"""Tensors of the label holder that its file leaves out: scores of all columns, and of its own alone."""
+
 
 class FitResult(Protocol):
     """Result of a fit, as the modules that ask for it return it."""

@@ -37,15 +37,12 @@ from p2pfl.plugins.vertical.linear import check_ridge
 from p2pfl.plugins.vertical.party_roles import PartyRoles, check_coefficients
 from p2pfl.plugins.vertical.private_messages import collect
 from p2pfl.plugins.vertical.statement import VerticalRun
-from p2pfl.plugins.vertical.vertical_models import FitResult, VerticalFit
+from p2pfl.plugins.vertical.vertical_models import ALONE_SCORES, SCORE_TENSORS, SCORES, FitResult, VerticalFit
 from p2pfl.plugins.vertical.whole import WholeFit, score, score_names
 from p2pfl.privacy.keys import Source
 
 STEPS = 8
 """Steps of noisy Newton, in each of which the label holder sees a linear predictor of each training row."""
-
-SCORE_TENSORS = ("scores", "alone_scores")
-"""Tensors of the label holder that its file leaves out."""
 
 FRACTION = 2.0**32
 """Points of the grid of linear predictors in a unit."""
@@ -87,7 +84,7 @@ def _sum_predictors(
 
     def answer(peer: str) -> Ints:
         part = columns(table, peer).test @ fit.weight(peer)
-        if part.size and np.abs(part).max() >= MAX_PREDICTOR:
+        if part.size and not np.abs(part).max() < MAX_PREDICTOR:
             raise ModelError(
                 f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; leave out "
                 "the column that runs away"
@@ -258,18 +255,18 @@ class VerticalRegression(ABC):
             here = table.present(roles.label)[table.held_out]
             predictor = self._alone(table).predictor(self.columns(table, roles.label).test[here])
             named = score(predictor, table.targets(test=True)[here], family=self.family)
-            return {"alone_scores": np.array([named[name] for name in self.scores])}
+            return {ALONE_SCORES: np.array([named[name] for name in self.scores])}
 
         if table.parties.rows == "hidden":  # the solver has sent them
             none = np.full(len(self.scores), math.nan)
-            return lambda: {"scores": fit.fitted.own(roles.label).get("scores", none), **alone()}
+            return lambda: {SCORES: fit.fitted.own(roles.label).get(SCORES, none), **alone()}
         foreign = yield from _sum_predictors(table, roles, fit, self.columns)
 
         def scores() -> Mapping[str, Floats]:
             own = self.columns(table, roles.label).test
             predictor = own @ fit.weight(roles.label) + fit.bias(roles.label)[0] + foreign()
             named = score(predictor, table.targets(test=True), family=self.family)
-            return {"scores": np.array([named[name] for name in self.scores]), **alone()}
+            return {SCORES: np.array([named[name] for name in self.scores]), **alone()}
 
         return scores
 

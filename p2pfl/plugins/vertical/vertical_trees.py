@@ -30,7 +30,7 @@ from p2pfl.plugins.vertical.tree_block import COUNTS, JOINT, NAME, UNUSED, TreeB
 from p2pfl.plugins.vertical.tree_columns import SPLIT_FIELDS, Bools, TreeColumns
 from p2pfl.plugins.vertical.tree_statement import BoostingRun
 from p2pfl.plugins.vertical.vertical_boosting import fit_trees
-from p2pfl.plugins.vertical.vertical_models import VerticalFit
+from p2pfl.plugins.vertical.vertical_models import ALONE_SCORES, SCORE_TENSORS, SCORES, VerticalFit
 from p2pfl.plugins.vertical.whole import score, score_classes, score_names
 from p2pfl.privacy.keys import Source
 
@@ -104,10 +104,7 @@ class VerticalBoosting:
                 f'model.options.classes is {self.classes}; set it to at least 2 with loss = "log_loss", or leave it out'
             )
         if not 0 < self.validation < 1:
-            raise ModelError(
-                f"model.options.validation is {self.validation}, but a share of the rows decides when to stop; set it "
-                "between 0 and 1"
-            )
+            raise ModelError(f"model.options.validation is {self.validation}; set it to a share between 0 and 1")
         self._model()  # checks the options that name no columns
 
     @property
@@ -186,8 +183,8 @@ class VerticalBoosting:
         table = self._validated(table)
         if self.early_stopping and not len(table.validated):
             raise ModelError(
-                f"model.options.validation = {self.validation} of {len(table.trained)} rows is none to decide when to "
-                "stop; raise it, or leave early_stopping out"
+                f"model.options.validation = {self.validation} leaves no validation row of {len(table.trained)} rows; "
+                "raise it, or leave early_stopping out"
             )
         shared = TreeTable(
             roles,
@@ -251,7 +248,7 @@ class VerticalBoosting:
 
     def shapes(self, party: Party, *, label: bool) -> Shapes:
         """Return the shapes of the private tensors of a party."""
-        scores = dict.fromkeys(("scores", "alone_scores"), (len(self.scores),)) if label else {}
+        scores = dict.fromkeys(SCORE_TENSORS, (len(self.scores),)) if label else {}
         return self.block(party, label=label).shapes | scores
 
     def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
@@ -291,8 +288,8 @@ class VerticalBoosting:
             features = _aligned(table, roles.label, block.features)[table.held_out]
             targets = table.targets(test=True)
             margins = {
-                "scores": fit.fitted.own(roles.label)["margins"][table.held_out],
-                "alone_scores": block.margins(self._alone(table), Part(features, targets)),
+                SCORES: fit.fitted.own(roles.label)["margins"][table.held_out],
+                ALONE_SCORES: block.margins(self._alone(table), Part(features, targets)),
             }
             return {name: self._scored(each, targets) for name, each in margins.items()}
 
@@ -305,7 +302,7 @@ class VerticalBoosting:
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
         """Return the tensors that the file of a party holds."""
-        return {name: value for name, value in tensors.items() if name not in {"scores", "alone_scores"}}
+        return {name: value for name, value in tensors.items() if name not in SCORE_TENSORS}
 
     def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
         """Return the description in the file of a party, or, without one, what all may know."""

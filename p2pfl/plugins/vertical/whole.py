@@ -13,7 +13,7 @@ import torch
 from p2pfl.core.encodings import Floats
 from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Own, Part
-from p2pfl.learning.metrics import accuracy, auc, determination, log_loss
+from p2pfl.learning.metrics import CLASSIFICATION_METRICS, auc, determination
 from p2pfl.plugins.exact.regression.families import response
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.regression.lasso import Lasso
@@ -121,9 +121,7 @@ def score_classes(outputs: Floats, targets: npt.NDArray[Any]) -> dict[str, float
     if not len(targets):
         return dict.fromkeys(SCORES["binomial"], math.nan)
     chances = torch.from_numpy(outputs).softmax(dim=1).numpy()
-    classes = [1] if outputs.shape[1] == 2 else range(outputs.shape[1])
-    area = float(np.mean([auc(chances[:, each], targets == each) for each in classes]))
-    return {"loss": log_loss(chances, targets), "auc": area, "accuracy": accuracy(chances, targets)}
+    return {name: CLASSIFICATION_METRICS[name](chances, targets) for name in SCORES["binomial"]}
 
 
 def score(predictor: Floats, targets: npt.NDArray[Any], *, family: str) -> dict[str, float]:

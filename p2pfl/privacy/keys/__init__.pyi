@@ -31,4 +31,5 @@ from .signing import usable as usable
 from .signing import verify as verify
 from .text_signatures import canonical as canonical
 from .text_signatures import sign_text as sign_text
+from .text_signatures import signed_fields as signed_fields
 from .text_signatures import verify_text as verify_text

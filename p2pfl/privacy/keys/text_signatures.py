@@ -22,6 +22,17 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
+def signed_fields(text: bytes) -> bytes:
+    """Return the bytes of a JSON object that its signature covers: all fields, also those of later versions.
+
+    Examples
+    --------
+    >>> signed_fields(b'{"signature": "abc", "more": 1}')
+    b'{"more":1,"signature":""}'
+    """
+    return canonical(json.loads(text) | {"signature": ""})
+
+
 def sign_text(identity: Identity, message: bytes, *, domain: str) -> str:
     """Return the signature of a message in base64.
 

@@ -45,7 +45,7 @@ EQUATIONS = "a prediction is a few equations"
 def test_a_prediction_gives_one_of_the_columns_of_others_at_most_to_who_knows_all_coefficients():
     claim = claims_of(LINEAR)[EQUATIONS]
     assert "receives one number" in claim.sentence
-    assert "the 6 unknown columns" in claim.sentence
+    assert "for 6 linearly independent columns" in claim.sentence
     assert claim.measured == pytest.approx(1 / 6, abs=1e-9)
     assert not claim.broken
 

@@ -1,12 +1,15 @@
 """Labels follow from gradients and parts of a split network, unless they were changed before anything left."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.label_attacks import SLACK, attack_labels, guess_labels
+from p2pfl.plugins.vertical import split_training
+from p2pfl.plugins.vertical.private_messages import collect
 from p2pfl.plugins.vertical.split_learner import SplitLearner
 from p2pfl.privacy.keys import SeededSource
 from vertical_experiments import changed
@@ -53,6 +56,20 @@ def test_an_embedding_of_few_numbers_shows_a_share_of_the_columns_at_most():
     claim = attacked(labels="shown", width=3)["a prediction is a few equations"]
     assert "3 numbers" in claim.sentence
     assert 0.05 < claim.measured <= claim.allowed < 0.2
+
+
+@pytest.mark.slow
+def test_embeddings_of_each_party_by_itself_would_be_twice_the_equations(monkeypatch):
+    def collect_apart(answer, *, size, to, among):
+        first = yield from collect(answer, size=size, to=to, among=among[:1])
+        if len(among) == 1:
+            return first
+        rest = yield from collect_apart(answer, size=size, to=to, among=among[1:])
+        return SimpleNamespace(receiver=to, read=lambda label: first.read(label) + rest.read(label))
+
+    monkeypatch.setattr(split_training, "collect", collect_apart)
+    claim = attacked(labels="shown", width=3)["a prediction is a few equations"]
+    assert claim.broken
 
 
 def test_guesses_count_where_they_are_judged():

@@ -58,6 +58,11 @@ def test_the_bins_and_the_class_of_who_left_follow_from_the_roots_of_two_forests
     assert "(4 people tried; not read)" in claim.sentence
 
 
+def test_people_whom_no_tree_has_drawn_are_left_out_of_the_difference_of_forests(planned):
+    (claim,) = subtract_models(planned("forest", n_estimators=1))
+    assert (claim.measured, claim.broken) == (0, False)
+
+
 def test_the_row_of_who_left_follows_from_two_sums_of_principal_components(planned):
     (claim,) = subtract_models(planned("pca"))
     assert claim.measured < 1e-12

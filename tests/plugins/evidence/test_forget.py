@@ -16,8 +16,14 @@ import p2pfl
 from p2pfl.cli import main
 from p2pfl.experiment import read
 from p2pfl.network.transport.broker import embedded
-from p2pfl.plugins.evidence.certificate import read_certificate, sign_certificate, write_certificate
-from p2pfl.privacy.keys import Identity, Roster
+from p2pfl.plugins.evidence.certificate import (
+    DOMAIN,
+    DeletedFile,
+    read_certificate,
+    sign_certificate,
+    write_certificate,
+)
+from p2pfl.privacy.keys import Identity, Roster, canonical, sign_text
 from p2pfl.results.evidence import Chain, Witness
 
 SMALL = {
@@ -293,13 +299,14 @@ def test_each_hospital_certifies_a_replay_over_a_real_broker_also_one_that_was_k
 
 def test_a_chain_with_totals_and_an_exported_table_are_deleted_and_one_of_gossip_stays(home):
     old = simulated(home, SMALL)
-    identity = Identity(bytes(32))
-    for peer in ("peer0", "peer1"):
-        witness = Witness(Chain(old / "peers" / f"{peer}.evidence.jsonl", identity))
+    identity, sent = Identity(bytes(32)), {}
+    for peer in ("peer0", "peer1", "peer2"):
+        keep = sent.__setitem__ if peer == "peer2" else None
+        witness = Witness(Chain(old / "peers" / f"{peer}.evidence.jsonl", identity), keep=keep)
         if peer == "peer0":
             witness.take(np.arange(3), attempt=0, number=0, participants=["peer0", "peer1"])
-        witness.play(torch.zeros(2), round=0, spent=None, incarnations={})
-    (old / "peers" / "peer2.evidence.jsonl").write_text("damaged")
+        witness.play(torch.zeros(2), round=0, spent=None, incarnations={}, public=peer == "peer2")
+    (old / "peers" / "peer3.evidence.jsonl").write_text("damaged")
     (old / "peers" / "peer0.json").write_text("{}")  # trees for XGBoost
     (old / "peers" / "peer0.accuses-peer1.json").write_text("{}")
     assert main(["forget", str(old), "--peer", "peer3", "--key", "officer.pem"]) == 0
@@ -367,6 +374,30 @@ def test_a_forget_that_was_killed_while_it_deleted_is_completed(home, monkeypatc
     assert main(["forget", "--check", str(replay)]) == 0
 
 
+def test_a_list_of_deleted_files_of_somebody_else_deletes_nothing_but_models(home):
+    old = simulated(home, SMALL)
+    digest = {"sha256": "0" * 64}
+    files = [{"path": name} | digest for name in ("experiment.toml", "peers/peer0.journal", "gone.html")]
+    emptied = [
+        {"path": "provenance.json", "keys": ["schema"]} | digest,
+        {"path": "summary.json", "keys": ["x"]} | digest,
+    ]
+    (old / "deleted.json").write_text(json.dumps({"deleted": files, "emptied": emptied}))
+    (old / "peers" / "peer0.journal").write_text("spent")
+    settings, provenance = (old / "experiment.toml").read_bytes(), (old / "provenance.json").read_bytes()
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 0
+    assert ((old / "experiment.toml").read_bytes(), (old / "provenance.json").read_bytes()) == (settings, provenance)
+    assert [path.name for path in (old / "peers").iterdir()] == ["peer0.journal"]
+    summary = json.loads((old / "summary.json").read_text())
+    assert "x" not in summary
+    assert summary["per_peer"] == {}
+    table = json.loads((replay_of(home) / "forgotten.json").read_text())
+    listed = {each["path"] for each in table["deleted"]}
+    assert "gone.html" in listed
+    assert not listed & {"experiment.toml", "peers/peer0.journal"}
+    assert main(["forget", "--check", str(replay_of(home))]) == 0
+
+
 def certificates_of_peers(home):
     """Let each of three peers certify a withdrawal with a copy of the runs of its own; return their directories."""
     old, new = (home / "runs" / name for name in ("old", "new"))
@@ -401,6 +432,11 @@ def test_an_outsider_checks_the_certificates_of_all_who_remain(home, capsys):
     error = capsys.readouterr().err
     assert "checked: the signature of peer1, 1 model of the replay" in error
     assert "that all who remain have certified: peer0, peer1, peer2, and that all hold the same new model" in error
+    assert main(["forget", "--check", *map(str, folders)]) == 0
+    assert "that all certificates together name all who remain: peer0" in capsys.readouterr().err
+    alone = [shutil.copy(folder / "forgotten.json", home / f"{number}.json") for number, folder in enumerate(folders)]
+    assert main([*checking, *map(str, alone), "--runs", "elsewhere"]) == 0
+    assert "and that all certify the same new model" in capsys.readouterr().err
     assert main([*checking, *map(str, folders[:2])]) == 0
     assert "not checked: the copies of peer2, who remain" in capsys.readouterr().err
     assert "peer1, peer2 had the old model, too" in (home / "peer0" / "page.html").read_text()
@@ -409,16 +445,43 @@ def test_an_outsider_checks_the_certificates_of_all_who_remain(home, capsys):
 def test_a_certificate_of_another_signer_or_of_another_model_is_named(home, capsys):
     folders = certificates_of_peers(home)
     path = folders[1] / "forgotten.json"
-    certificate = read_certificate(path)
+    _, certificate = read_certificate(path)
     lies = {
         "no key of peer1 in the roster has signed it": (certificate, "peer0.pem"),
+        "no key of nobody, peer2 in the roster has signed it": (
+            msgspec.structs.replace(certificate, holders=("nobody", "peer1", "peer2")),
+            "peer1.pem",
+        ),
+        "it names nobody whose copies": (msgspec.structs.replace(certificate, holders=()), "peer1.pem"),
         "has another new model than": (msgspec.structs.replace(certificate, parameters="0" * 64), "peer1.pem"),
+        "is not the one that it says all peers hold": (
+            msgspec.structs.replace(certificate, parameters="0" * 64),
+            "peer1.pem",
+        ),
         "they differ in rounds": (msgspec.structs.replace(certificate, rounds=9), "peer1.pem"),
     }
     for sentence, (lie, key) in lies.items():
         write_certificate(sign_certificate(lie, Identity.load(home / key)), folders[1])
         assert main(["forget", "--roster", "roster.toml", "--check", *map(str, folders)]) == 1
         assert sentence in capsys.readouterr().err
+
+
+def test_a_certificate_keeps_its_signature_where_versions_have_other_fields(home, capsys):
+    old, officer = simulated(home, SMALL), Identity(bytes(range(32)))
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 0
+    path = replay_of(home) / "forgotten.json"
+    written = json.loads(path.read_text())
+    earlier = {key: value for key, value in written.items() if key not in {"accepted", "start"}}
+    for table in (earlier, written | {"later": {"field": 1}}):
+        message = canonical(table | {"signature": ""})
+        path.write_text(json.dumps(table | {"signature": sign_text(officer, message, domain=DOMAIN)}))
+        assert main(["forget", "--check", str(path)]) == 0
+    path.write_text(json.dumps(written | {"later": "unsigned"}))
+    assert main(["forget", "--check", str(path)]) == 1
+    assert "it was changed after it was signed" in capsys.readouterr().err
+    path.write_text(json.dumps(written)[:-1] + ', "later": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert main(["forget", "--check", str(path)]) == 2
+    assert "is no certificate" in capsys.readouterr().err
 
 
 def test_a_peer_leaves_alone_if_the_certificate_records_it_and_three_leave_together(home, capsys):
@@ -468,6 +531,12 @@ def test_a_check_says_who_signed(home, capsys):
     assert "asked by: Dr North, 2 March 2030" in error
 
 
+@pytest.mark.parametrize("path", ["..", "a/..", "/etc/passwd", "a\n/../../officer.pem", "\n/.."])
+def test_a_path_that_leaves_the_run_is_none_of_a_deleted_file(path):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"path": path, "sha256": "0" * 64}, DeletedFile)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -475,6 +544,7 @@ def test_a_check_says_who_signed(home, capsys):
         ("replay", ".."),
         ("models_after", {"../../officer.pem": "0" * 64}),
         ("deleted", [{"path": "../../officer.pem", "sha256": "0" * 64}]),
+        ("deleted", [{"path": "a\n/../../officer.pem", "sha256": "0" * 64}]),
         ("deleted", [{"path": "/etc/passwd", "sha256": "0" * 64}]),
         ("signature", "é"),
         ("signer", "é"),

@@ -7,8 +7,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from p2pfl.cli import main
+from p2pfl.cli.experiments import check_kept_rows
+from p2pfl.core.errors import InputError, StorageError
 from p2pfl.experiment import read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.evidence.forgetting import model_files
@@ -17,7 +20,7 @@ from p2pfl.plugins.evidence.recomputation import plan_without_data
 from p2pfl.plugins.evidence.verification import find_chains, verify
 from p2pfl.privacy.keys import Identity, SeededSource
 from p2pfl.results.evidence import Chain, RoundPlayed, RowSent, read_chain
-from p2pfl.results.sent_rows import SentRow, keep_rows
+from p2pfl.results.sent_rows import SentRow, keep_rows, read_row
 from restarts import RestartablePeers
 from swarms import SMALL
 
@@ -102,12 +105,12 @@ async def run(tmp_path):
     return SimpleNamespace(experiment=await played(tmp_path), folder=tmp_path)
 
 
-def rewrite(run, change):
+def rewrite(run, change, *, peer=LIAR):
     """Let a peer with its own key write its chain anew with other facts."""
-    path = run.folder / "peers" / f"{LIAR}.evidence.jsonl"
+    path = run.folder / "peers" / f"{peer}.evidence.jsonl"
     facts = [entry.fact for _, entry in read_chain(path)]
     path.unlink()
-    chain = Chain(path, Identity.generate(SeededSource(1), peer=LIAR))
+    chain = Chain(path, Identity.generate(SeededSource(1), peer=peer))
     for fact in facts:
         chain.append(change(fact))
 
@@ -136,8 +139,45 @@ async def test_a_row_that_somebody_has_changed_is_named(run):
     other = SentRow(torch.zeros(3), None)
     other.write(path.parent)
     (path.parent / f"{other.digest}.row").rename(path)
-    changed = [each for each in findings(run) if f"a row of {LIAR} was changed" in each[2]]
-    assert {(peer, round) for peer, round, _ in changed} == {(f"peer{number}", 1) for number in range(4)}
+    result = recomputed(run.experiment, run.folder)
+    assert [*map(str, result.findings)] == [f"{path} is not the row of its digest; ask its peer for the file again"]
+    assert "the models of peer0 in 1 round from round 1, because somebody has changed a row" in result.open
+    save_file({"row": torch.zeros(10_000)}, path)
+    assert "a row of this run has at most" in str(*recomputed(run.experiment, run.folder).findings)
+
+
+FAULTY = {
+    "too short": (lambda sent: SentRow(sent.row[1:], sent.mass), "shape"),
+    "without its weight": (lambda sent: SentRow(sent.row, None), "shape"),
+    "too heavy": (lambda sent: SentRow(sent.row, 1e9), "mass"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTY)
+async def test_a_row_that_honest_receivers_reject_accuses_none_of_them(run, kind):
+    change, fault = FAULTY[kind]
+    sent = {
+        entry.fact.round: entry.fact.row
+        for _, entry in read_chain(run.folder / "peers" / f"{LIAR}.evidence.jsonl")
+        if isinstance(entry.fact, RowSent)
+    }
+    former, faulty = sent[1], change(read_row([run.folder], LIAR, sent[1], size=10_000))
+    faulty.write(run.folder / "rows" / LIAR)
+
+    def note(fact):
+        if isinstance(fact, RowSent) and fact.row == former:
+            return msgspec.structs.replace(fact, row=faulty.digest)
+        if isinstance(fact, RoundPlayed) and former in fact.received.get(LIAR, {}).values():
+            received = fact.received | {LIAR: dict.fromkeys(fact.received[LIAR], faulty.digest)}
+            return msgspec.structs.replace(fact, received=received, row="0" * 64)
+        return fact
+
+    for number in range(4):
+        rewrite(run, note, peer=f"peer{number}")
+    result = recomputed(run.experiment, run.folder)
+    assert {each.peer for each in result.findings} <= {LIAR}
+    reason = f"because the row of {LIAR} is no model of this run ({fault})"
+    assert f"the models of peer0 in 1 round from round 1, {reason}" in result.open
 
 
 async def test_rounds_without_a_kept_row_are_named_as_not_checked(run):
@@ -158,6 +198,22 @@ async def test_forgetting_deletes_the_rows(run):
     assert {path for path in model_files(run.folder) if path.suffix == ".row"} == {
         *(run.folder / "rows").glob("*/*.row")
     }
+
+
+@pytest.mark.fast
+def test_a_row_that_cannot_be_kept_is_an_error_of_the_disk(tmp_path):
+    with pytest.raises(StorageError, match="cannot be made"):
+        SentRow(torch.zeros(3), None).write(tmp_path / "absent" / LIAR)
+
+
+@pytest.mark.fast
+def test_a_run_that_began_without_rows_does_not_keep_them_later(tmp_path):
+    resolved = plan_without_data(read(SMALL, changes=MASKED))
+    with pytest.raises(InputError, match="this run began without --keep-rows"):
+        check_kept_rows(resolved, wanted=True, resumed=tmp_path)
+    check_kept_rows(resolved, wanted=False, resumed=tmp_path)
+    keep_rows(tmp_path)
+    check_kept_rows(resolved, wanted=True, resumed=tmp_path)
 
 
 REFUSED = {

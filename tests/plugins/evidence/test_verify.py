@@ -305,9 +305,19 @@ def test_malformed_totals_are_named_and_take_no_memory(bundle, liar, capsys, nam
     assert most < 40 * 2**20
 
 
-def test_a_step_that_is_no_number_is_refused(bundle, liar, capsys):
+@pytest.mark.parametrize(
+    "change",
+    [
+        each(RoundPlayed, received={"peer0": {"x": "0" * 64}}),
+        each(RoundPlayed, received={"peer0": {"0.0": "../../../secret"}}),
+        each(RoundPlayed, row="0" * 300),
+        each(RowSent, row="../../../secret"),
+        each(RowSent, row="0" * 64 + "\n"),
+    ],
+)
+def test_a_step_that_is_no_number_and_a_digest_that_is_none_are_refused(bundle, liar, capsys, change):
     folder = bundle("gossip")
-    rewritten(folder, each(RoundPlayed, received={"peer0": {"x": "0" * 64}}), key=liar)
+    rewritten(folder, change, key=liar)
     assert main(["verify", str(folder)]) == 2
     assert "is no entry of a chain" in capsys.readouterr().err
 
@@ -318,14 +328,19 @@ def test_a_step_that_is_no_number_is_refused(bundle, liar, capsys):
 LIES_OF_ALL = {
     "half of the charge": (
         each(PeerBegan, charge="Cost(mu=0.25, probability=1.0)"),
-        "a round costs Cost(mu=0.25, probability=1.0) by its evidence, and Cost(mu=",
+        "its evidence states a cost of Cost(mu=0.25, probability=1.0) a round; the settings give Cost(mu=",
     ),
+    "a charge of odd numbers": (
+        each(PeerBegan, charge="Cost(mu=1.2.3, probability=1.0)"),
+        "its evidence states a cost of",
+    ),
+    "a charge in other digits": (each(PeerBegan, charge="Cost(mu=²., probability=1)"), "its evidence states a cost of"),
     "half of what was spent": (
         lambda facts: [
             msgspec.structs.replace(fact, spent=fact.spent / 2) if isinstance(fact, RoundPlayed) else fact
             for fact in facts
         ],
-        "and its 1 rounds cost",
+        "and its 1 round cost",
     ),
     "another statement": (each(PeerBegan, statement="0" * 64), "its privacy statement is not that of the settings"),
 }

@@ -17,7 +17,7 @@ from p2pfl.plugins.audit.column_attacks import explained_columns
 from p2pfl.plugins.vertical import joint_kernel
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
-from p2pfl.plugins.vertical.kernel_solution import solve_logistic
+from p2pfl.plugins.vertical.kernel_solution import solve_logistic, solve_ridge
 from p2pfl.plugins.vertical.vertical_prediction import predict_together
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.models.predictor import Predictor
@@ -110,6 +110,25 @@ def test_classes_that_the_columns_separate_have_finite_coefficients_and_one_clas
     assert np.abs(1e-6 * solution.dual).max() < 1e-3
     with pytest.raises(LearningError, match="one class only"):
         solve_logistic(kernel, np.ones(4, np.int64), ridge=1.0)
+
+
+def test_a_kernel_that_no_distances_make_ends_the_fit_in_a_sentence():
+    indefinite = np.array([[1.0, 0.1, 0.9], [0.1, 1.0, 0.9], [0.9, 0.9, 1.0]])
+    assert np.linalg.eigvalsh(indefinite).min() < -0.1
+    with pytest.raises(LearningError, match=r"the kernel is not positive definite, .* set model.options.ridge higher"):
+        solve_logistic(indefinite, np.array([0, 1, 0]), ridge=1e-6)
+    with pytest.raises(LearningError, match="the kernel is not positive definite"):
+        solve_ridge(np.ones((2, 2)), np.array([0.0, 2.0]), ridge=1e-20)  # equal rows, and next to no penalty
+
+
+def test_more_columns_than_training_rows_are_no_lie(table):
+    many = np.random.default_rng(1).normal(size=(PEOPLE, 130))
+    party = replace(table.parties.party("ada"), features=many)
+    wide = replace(table.parties, own={**table.parties.own, "ada": party})
+    model = VerticalKernel(consent="distances", gamma=0.01)
+    assert play(
+        model.fit(AlignedTable(wide, lambda _: np.arange(PEOPLE), PEOPLE, 7, 0.25), THREE, SeededSource(1)), THREE
+    )
 
 
 def test_distances_give_the_columns_of_everybody_to_who_knows_a_few(table):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from p2pfl import simulate
-from p2pfl.core.errors import DataError, InputError, PrivacyError, RunError
+from p2pfl.core.errors import DataError, InputError, ModelError, PrivacyError, RunError
 from p2pfl.experiment import plain, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.network.peer import Peer
@@ -113,7 +113,9 @@ def test_numbers_that_nobody_can_add_end_the_session(run, tmp_path):
     def total(question):
         answered = add_up(question, PEERS)
         to = question.to
-        if to is not None and (to.peer, to.among) == ("bob", ("ada",)) and question.size <= 40:  # no pseudonyms
+        if (
+            to is not None and (to.peer, to.among) == ("bob", ("ada",)) and 1 < question.size <= 40
+        ):  # no digest, no pseudonyms
             to.take(np.full(question.size, 2**60))
         return answered
 
@@ -148,6 +150,72 @@ def test_a_feature_holder_records_which_of_its_rows_were_asked_for_and_answers_n
     log = AnswerLog(path, 30)
     assert log.left(NOW + timedelta(hours=23)) == 10
     assert log.left(NOW + timedelta(hours=25)) == 30
+
+
+@pytest.mark.parametrize("stated", [(-1_000_000, 1), (5, -1)])
+def test_a_negative_request_ends_the_session_and_lifts_no_limit(run, tmp_path, monkeypatch, stated):
+    monkeypatch.setattr(PredictionLearner, "_request", lambda *_: np.array(stated))
+    _, learner = planned(run, tmp_path, *PEERS, most=30)
+    asking = learner.drawing(SeededSource(3)).asking(learner.start(("bob",))[0], round=0)
+    with pytest.raises(PrivacyError, match="it does not follow the protocol, so do not answer it again"):
+        answer_questions(asking, lambda asked: add_up(asked, PEERS))
+    assert learner.asked  # so that a feature holder goes on with the next request
+    log = learner.logs["ada"]
+    assert log.left(NOW) == 30
+    log.note(NOW, asked=-1_000_000)
+    assert log.left(NOW) == 30
+
+
+def test_a_record_whose_last_line_a_crash_has_cut_off_goes_on(tmp_path):
+    log = AnswerLog(tmp_path / "answered.jsonl", 30)
+    log.note(NOW, asked=5)
+    for cut in (b"", log.path.read_bytes()):
+        log.path.write_bytes(cut + b'{"time": "2026-03')
+        log.note(NOW, asked=7)
+        assert log.left(NOW) == (18 if cut else 23)
+        assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_label_holder_alone_receives_what_tells_parts_of_models_apart(run, tmp_path):
+    def public(folder, files):
+        folder.mkdir()
+        totals, (_, learner) = [], planned(run, folder, *PEERS, files=files)
+
+        def total(question):
+            answered = add_up(question, PEERS)
+            totals.extend([] if question.to else answered.tolist())
+            return answered
+
+        asking = learner.drawing(SeededSource(3)).asking(learner.start(("bob",))[0], round=0)
+        answer_questions(asking, total)
+        return totals
+
+    files = parts_of(run)
+    others = {
+        peer: replace(file, tensors={**file.tensors, FACTS[0]: file.tensors[FACTS[0]] + 1})
+        for peer, file in files.items()
+    }
+    assert public(tmp_path / "one", files) == public(tmp_path / "other", others)
+
+
+def test_a_prediction_that_is_no_number_ends_the_session(run, tmp_path):
+    files = parts_of(run)
+    features = files["ada"].features.copy()
+    features[:, 0] = np.nan
+    with pytest.raises(ModelError, match="ada adds nan to a prediction"):
+        in_process(run, tmp_path, files=files | {"ada": replace(files["ada"], features=features)})
+
+
+def test_the_statement_of_a_session_names_what_each_peer_learns(run, tmp_path):
+    protection = planned(run, tmp_path, "bob")[0].protection
+    labelled = run.experiment.data.options["rows"] == "labelled"
+    common = "which of its rows each party has" if labelled else "which of its rows all parties have"
+    assert protection.learned["bob, the label holder"].startswith(f"{common}; the sum of the others' parts")
+    assert protection.learned["ada, a feature holder"] == "for which of its rows bob asks"
+    assert protection.learned["cleo, the helper"] == "the sizes of all overlaps, and which keys repeat"
+    assert "how many rows each party has, and how many all have, by key" in protection.learned["every peer"]
+    for what in (common, "which keys repeat", protection.learned["every peer"]):
+        assert what in protection.totals
 
 
 def test_a_label_holder_asks_for_no_more_rows_than_it_has_stated(run, tmp_path, monkeypatch):

@@ -10,11 +10,12 @@ from safetensors.torch import load_file
 
 from p2pfl import simulate
 from p2pfl.cli import main
-from p2pfl.core.errors import DataError, ExperimentError, InputError, PrivacyError
+from p2pfl.core.errors import DataError, ExperimentError, InputError, ModelError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.network.peer.round_totals import LostError
 from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
+from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.privacy.keys import SeededSource
 from vertical_experiments import LINEAR, PARTIES, changed
 
@@ -63,6 +64,13 @@ def test_a_round_that_peers_leave_again_and_again_is_fitted_twice_at_most(monkey
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_linear_predictor_that_is_no_number_ends_the_run(monkeypatch):
+    monkeypatch.setattr(VerticalFit, "weight", lambda self, peer: np.nan * self.fitted.own(peer)["coefficients"])
+    with pytest.raises(ModelError, match="ada has a linear predictor of nan, beyond what a sum can hold"):
+        played()
+
+
 def test_a_run_shows_alone_together_and_pooled(run):
     summary = run.summary
     assert summary["metric"] == "r2"

@@ -183,7 +183,7 @@ def test_trees_end_as_early_as_those_of_the_joined_table(tmp_path):
 
 @pytest.mark.slow
 def test_early_stopping_without_a_validation_row_is_refused():
-    with pytest.raises(ModelError, match="is none to decide when to stop"):
+    with pytest.raises(ModelError, match="leaves no validation row of"):
         simulate(boosted(early_stopping=True, validation=0.001))
 
 

@@ -255,7 +255,7 @@ class LiveNeighbourhood:
         if self.witness is not None:
             round, step = delivery.gossip_step
             self.witness.receive(delivery.row, sender=sender, round=round, step=step, mass=delivery.head.mass)
-        fault = self._fault(delivery, like=like, weighted=weighted)
+        fault = row_fault(delivery, like=like, weighted=weighted, peers=self.session.edges.peers)
         if not fault and like.coded is not None:
             try:
                 delivery = replace(delivery, row=like.coded.read(delivery.row, sender=sender))
@@ -269,15 +269,28 @@ class LiveNeighbourhood:
         self.received += 1
         return delivery
 
-    def _fault(self, delivery: Delivery, *, like: Released, weighted: bool) -> str:
-        """Return what is wrong with a model that arrived; empty if nothing is."""
-        mass, coded = delivery.head.mass, like.coded
-        length, codec = (like.rows.shape[-1], 0) if coded is None else (coded.size, coded.codec.number)
-        if delivery.row.shape[0] != length or (mass is not None) != weighted:
-            return "shape"
-        if delivery.head.codec != codec or (delivery.row.dtype == torch.uint8) != (coded is not None):
-            return "codec"
-        return "mass" if mass is not None and abs(mass) > heaviest(self.session.edges.peers) else ""
+
+def row_fault(delivery: Delivery, *, like: Released, weighted: bool, peers: int) -> str:
+    """Return what is wrong with a model that arrived; empty if nothing is.
+
+    Parameters
+    ----------
+    delivery
+        The model.
+    like
+        Rows that the receiver has released.
+    weighted
+        True if models have weights.
+    peers
+        How many peers the run has.
+    """
+    mass, coded = delivery.head.mass, like.coded
+    length, codec = (like.rows.shape[-1], 0) if coded is None else (coded.size, coded.codec.number)
+    if delivery.row.shape[0] != length or (mass is not None) != weighted:
+        return "shape"
+    if delivery.head.codec != codec or (delivery.row.dtype == torch.uint8) != (coded is not None):
+        return "codec"
+    return "mass" if mass is not None and not abs(mass) <= heaviest(peers) else ""
 
 
 class Weighted:

@@ -153,13 +153,7 @@ def _error_of_row(learner: ExactLearner, model: GLM, owner: str, position: int) 
 
 def _first_step(learner: ExactLearner, model: GLM) -> tuple[Floats, Floats]:
     """Return the sums of products of all columns ``[p, p]`` and of targets ``[K]`` that totals of a round show."""
-    totals, peers = list[Ints](), learner.federation.peers
-
-    def total(question: Question) -> Ints:
-        totals.append(add_up(question, peers))
-        return totals[-1]
-
-    answer_questions(model.advance(model.start(), learner.own), total)
+    totals = _first_totals(learner)
     upper = model.width * (model.width + 1) // 2
     samples, length = int(totals[0][-2]), model.length
     derived = next(each for each in totals if len(each) == sums.size(upper + model.width + 2))
@@ -184,32 +178,34 @@ def _error_of_bins(learner: ExactLearner, model: Boosting, owner: str, position:
     return float((left != own).any())
 
 
-def _first_totals(learner: ExactLearner, number: int) -> list[Ints]:
-    """Return some totals with which the first round of a model begins."""
-    questions, totals = learner.model.advance(learner.model.start(), learner.own), list[Ints]()
-    for _ in range(number):
-        question = questions.send(totals[-1]) if totals else next(questions)
-        totals.append(add_up(question, learner.federation.peers))
+def _first_totals(learner: ExactLearner) -> list[Ints]:
+    """Return the totals of the first round of a model."""
+    totals, peers = list[Ints](), learner.federation.peers
+
+    def total(question: Question) -> Ints:
+        totals.append(add_up(question, peers))
+        return totals[-1]
+
+    answer_questions(learner.model.advance(learner.model.start(), learner.own), total)
     return totals
 
 
 def _error_of_sums(learner: ExactLearner, owner: str, position: int) -> float:
     """Return the error of the row that the first totals of two analyses show, relative to its largest value."""
-    (with_all,), (without,) = (_first_totals(each, 1) for each in (learner, _without(learner, owner, position)))
+    with_all, without = (_first_totals(each)[0] for each in (learner, _without(learner, owner, position)))
     true = learner.own(owner).train.features[position].astype(np.float64)
     return _relative_error(sums.numbers(with_all[1:]) - sums.numbers(without[1:]), true)
 
 
 def _error_of_time(learner: ExactLearner, model: Cox, owner: str, position: int) -> float:
     """Return the error of the row, the cell of time and the event that the first totals of two regressions show."""
-    with_all, without = (_first_totals(each, 2) for each in (learner, _without(learner, owner, position)))
+    with_all, without = (_first_totals(each) for each in (learner, _without(learner, owner, position)))
     row = sums.numbers(with_all[0][:-2]) - sums.numbers(without[0][:-2])  # [F]
     grid, part = model.grid(model.start()), learner.own(owner).train
     groups = len(model.roles.levels) * grid.cells
     blocks = 2 + (model.entry is not None)
-    left = (with_all[1] - without[1])[-blocks * groups :].reshape(
-        blocks, groups
-    )  # of leaving, with the event, entering
+    # counts of leaving, of leaving with the event, and of entering
+    left = (with_all[1] - without[1])[-blocks * groups :].reshape(blocks, groups)
     features, kept = part.features[[position]], np.array(model.roles.kept)
     cell, event = grid.placed(part.targets[[position]])
     true_cell = int(model.roles.stratum(features)[0]) * grid.cells + int(cell[0])
@@ -224,7 +220,10 @@ def _relative_error(read: Floats, true: Floats) -> float:
 
 
 def _error_of_roots(learner: ExactLearner, model: RandomForest, owner: str, position: int) -> float | None:
-    """Return 0 if the roots of two forests show bins of a person, their class, and no other; ``None`` if bins moved."""
+    """Return 0 if the roots of two forests show bins of a person, their class, and no other.
+
+    ``None`` if bins moved, or if no tree has drawn the person.
+    """
     peers, width, counted = learner.federation.peers, model.classes or 2, list[Ints]()
     tensors = [_begun(each, model) for each in (learner, _without(learner, owner, position))]
     bins = model.bins(tensors[0])
@@ -237,6 +236,9 @@ def _error_of_roots(learner: ExactLearner, model: RandomForest, owner: str, posi
         parts = [model.bagged(each.own(peer).train, tensors[0], first=0, trees=trees) for peer in peers]
         counted.append(np.sum([part.count(growing, level) for part in parts], axis=0).reshape(-1, width))
     part = learner.own(owner).train
+    drawn = model.bagged(part, tensors[0], first=0, trees=trees).weights
+    if not drawn[:, position].any():
+        return None
     codes = bins.codes(part.features[[position]])[:, 0]  # [F]
     read = (counted[0] - counted[1]) != 0  # [cells, C]: of the person, in each tree that has them
     own = np.zeros_like(read)

@@ -210,9 +210,9 @@ class AdditiveModel(TensorModule):
         if learner.kind == "linear":
             return own[0] + own[1] * values
         intervals = learner.size - DEGREE
-        index = (values - low) / ((high - low) / intervals).clamp_min(1e-300)
-        first = index.floor().clamp(0, intervals - 1)
-        rest = index - first
+        position = (values - low) / ((high - low) / intervals).clamp_min(1e-300)
+        first = position.floor().clamp(0, intervals - 1)
+        rest = position - first
         weights = spline_weights(rest)
         return sum(
             (weight * own[first.long() + offset] for offset, weight in enumerate(weights)), torch.zeros_like(values)

@@ -209,12 +209,12 @@ class Lasso(GLM):
         terms = len(upper[0]) + self.width + 2
 
         def answer(peer: str) -> Ints:
-            sums = []
+            parts = []
             for part in (own(peer).train, own(peer).validation):
                 part.check_complete(peer, model=self.name)
                 products = self._terms(self.kind, part, beta)
-                sums += [products, self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))]
-            return np.concatenate(sums)
+                parts += [products, self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))]
+            return np.concatenate(parts)
 
         total = yield Question(answer, size=2 * (sums.size(terms) + sums.size(1)))
         quadratics = []

@@ -227,7 +227,7 @@ def derivatives(targets: Ints, predictor: Floats, *, thresholds: Floats) -> tupl
     scores[:, 0] = upper + lower - 1
     information[:, 0, 0] = slope_above + slope_below
     for column, first, slope in (
-        (targets + 2, 1 - upper + share, slope_above),  # the last place and the second are no thresholds
+        (targets + 2, 1 - upper + share, slope_above),  # the last column and the second are no thresholds
         (targets + 1, -lower - share, slope_below),
     ):
         scores[rows, column] += first

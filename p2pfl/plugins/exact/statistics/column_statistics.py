@@ -347,11 +347,11 @@ class Description(Statistic):
             counts.append(np.bincount(index, minlength=self.bins))
         return np.concatenate(counts).astype(np.int64)
 
-    def _ranges(self, sketches: list[Sketch], whole: npt.NDArray[np.bool_]) -> dict[str, Floats]:
+    def _ranges(self, pooled: list[Sketch], whole: npt.NDArray[np.bool_]) -> dict[str, Floats]:
         """Return ends, quantiles and edges of each column; ends that at least ``least`` samples lie at or beyond."""
         low, high = np.full(self.width, np.nan), np.full(self.width, np.nan)
         quantiles, edges = np.full((self.width, len(QUANTILES)), np.nan), np.zeros((self.width, self.bins + 1))
-        for column, (sketch, integers) in enumerate(zip(sketches, whole.tolist(), strict=True)):
+        for column, (sketch, integers) in enumerate(zip(pooled, whole.tolist(), strict=True)):
             count = int(sketch.counts.sum())
             if count < self.least:
                 continue
@@ -482,8 +482,8 @@ def products(values: FloatArray, *, middle: Floats, reach: Floats, bits: int) ->
         shares = np.clip((values.astype(np.float64) - middle) / reach, -1.0, 1.0)
     centred = np.where(there, np.rint(np.ldexp(np.where(there, shares, 0.0), bits)), 0.0).astype(np.int64)
     mask = there.astype(np.int64)
-    products = (mask.T @ mask, centred.T @ mask, (centred * centred).T @ mask, centred.T @ centred)
-    return np.concatenate([each.ravel() for each in products])
+    blocks = (mask.T @ mask, centred.T @ mask, (centred * centred).T @ mask, centred.T @ centred)
+    return np.concatenate([each.ravel() for each in blocks])
 
 
 def correlations(total: Ints, *, columns: int) -> tuple[Ints, Floats]:
@@ -494,8 +494,8 @@ def correlations(total: Ints, *, columns: int) -> tuple[Ints, Floats]:
     covariance = both.astype(np.float64) - one * two / number
     spread = second.astype(np.float64) - one * one / number
     scale = np.maximum(spread, 0.0) * np.maximum(spread.T, 0.0)
-    quotient = np.where(scale > 0, covariance / np.sqrt(np.where(scale > 0, scale, 1.0)), np.nan)
-    return count, np.clip(quotient, -1.0, 1.0)
+    correlation = np.where(scale > 0, covariance / np.sqrt(np.where(scale > 0, scale, 1.0)), np.nan)
+    return count, np.clip(correlation, -1.0, 1.0)
 
 
 def counts_together(total: Ints, *, upper: Floats, deviation: Floats, bits: int) -> Floats:

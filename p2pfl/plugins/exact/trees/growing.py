@@ -135,17 +135,17 @@ class Growth:
             self.nodes[other].histogram = whole - part
             self.nodes[parent].histogram = None
         new = [*counted, *(other for _, _, other in self._siblings)]
-        histograms = np.stack([self.nodes[number].histogram for number in new])  # type: ignore[misc]
+        every = np.stack([self.nodes[number].histogram for number in new])  # type: ignore[misc]
         bounds = np.array([self.nodes[number].bounds for number in new])
         unused = None
         if self.merged is not None:
             again = [counted.index(child) for _, child, _ in self._siblings]
             unused = self.merged.unused(self.search.bins)[[*range(len(counted)), *again]]
-        for number, split in zip(new, self.search.best(histograms, bounds, unused), strict=True):
+        for number, split in zip(new, self.search.best(every, bounds, unused), strict=True):
             node = self.nodes[number]
             node.split = split
             if node.sums is None:  # a root
-                node.sums = self.search.whole(histograms[new.index(number)])
+                node.sums = self.search.whole(every[new.index(number)])
             if split is None:
                 node.histogram = None
         self._expand()

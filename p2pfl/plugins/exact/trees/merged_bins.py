@@ -127,12 +127,12 @@ class MergedBins:
             if not len(rare):
                 continue
             if bins.categorical[feature]:
-                index = np.stack([_levels(each, least) for each in own[rare]])
+                target = np.stack([_levels(each, least) for each in own[rare]])
             else:
-                index = merged(own[rare], least)
+                target = merged(own[rare], least)
                 known = int(bins.counts[feature])
-                joined = (index[:, known] > known) if bins.missing[feature] else np.zeros(len(rare), np.bool_)
-                index = np.where(joined[:, None] & (index > known), known, index)
+                joined = (target[:, known] > known) if bins.missing[feature] else np.zeros(len(rare), np.bool_)
+                target = np.where(joined[:, None] & (target > known), known, target)
             before = self.cells[rare, start:end] - start
-            cells[rare, start:end] = start + np.take_along_axis(index, before, axis=1)
+            cells[rare, start:end] = start + np.take_along_axis(target, before, axis=1)
         return MergedBins(cells)

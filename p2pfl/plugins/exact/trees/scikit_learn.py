@@ -64,7 +64,7 @@ def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[
         "columns": columns,
         "absent": sorted(predictor.saved.missing),
         "names": list(seen.names),
-        "places": [list(index) for index in seen.places],
+        "places": [list(places) for places in seen.places],
         "categorical": list(seen.categorical),
         "mean": inputs.mean,
         "deviation": inputs.deviation,

@@ -32,7 +32,8 @@ class Scripted(AttemptedNeighbourhood):
 
     def __init__(self, *arrivals, attempts):
         shared = SimpleNamespace(me=SimpleNamespace(peer="peer0"))
-        session = SimpleNamespace(shared=shared, ledgers=SimpleNamespace(conserving=False))
+        ledgers, edges = SimpleNamespace(conserving=False), SimpleNamespace(peers=3)
+        session = SimpleNamespace(shared=shared, ledgers=ledgers, edges=edges)
         super().__init__(attempts, SimpleNamespace(session=session), round=3, zstd=None, totalling=object())
         self.arrivals = [*arrivals]
 
