@@ -128,8 +128,8 @@ class Agreement:
     ['StoreRecord']
     >>> [type(effect).__name__ for effect in bob.handle(RecordStored(), now=0.0)]
     ['Send', 'Send', 'StoreRecord']
-    >>> bob.handle(RecordStored(), now=0.0)[0].decision.value
-    b'digest'
+    >>> bob.handle(RecordStored(), now=0.0), bob.value
+    ([], b'digest')
     """
 
     me: str
