@@ -74,10 +74,12 @@ def prepared(name="bob"):
 
 def accepted(made, message, *, now=0.0):
     """Everything that follows a message, with all writes done at once."""
-    found = made.handle(MessageReceived(message.member if isinstance(message, Vote) else "bob", message), now=now)
-    while any(isinstance(each, StoreRecord) for each in found[-1:]):
-        found += made.handle(RecordStored(), now=now)
-    return found
+    last = made.handle(MessageReceived(message.member if isinstance(message, Vote) else "bob", message), now=now)
+    effects = [*last]
+    while any(isinstance(each, StoreRecord) for each in last):
+        last = made.handle(RecordStored(), now=now)
+        effects += last
+    return effects
 
 
 # ---------------------------------------------------------------------- the first ballot
