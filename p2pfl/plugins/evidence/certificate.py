@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -216,7 +217,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 def sign_certificate(certificate: Certificate, signer: Identity) -> Certificate:
     """Return a certificate with the signature of an identity."""
     named = msgspec.structs.replace(certificate, signer=key_text(signer.public))
-    message = signed_fields(msgspec.json.encode(named))
+    message = signed_fields(msgspec.to_builtins(named))
     return msgspec.structs.replace(named, signature=sign_text(signer, message, domain=DOMAIN))
 
 
@@ -244,7 +245,7 @@ def read_certificate(path: Path) -> tuple[bytes, Certificate]:
     text = read_bounded(path, largest=LARGEST_FILE)
     try:
         certificate = msgspec.json.decode(text, type=Certificate)
-        return signed_fields(text), certificate
+        return signed_fields(json.loads(text)), certificate
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is no certificate ({error}); name a {FILE} that p2pfl forget wrote") from None
 
