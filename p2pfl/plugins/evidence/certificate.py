@@ -7,7 +7,7 @@ import hmac
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -140,7 +140,11 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     date
         Time of the certificate, in UTC.
     request
-        Who asked and when, in their words; empty if nobody has said so.
+        Who asked and when, in the words of the operator; empty if nobody has said so.
+    requests
+        Requests that peers have signed (:class:`p2pfl.plugins.evidence.withdrawal_request.WithdrawalRequest`).
+    starts
+        Incarnations of each peer that asks, which the evidence of the old run has; none in a simulation.
     peers
         Peers that left.
     withdrawals
@@ -181,6 +185,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     replay: FolderName
     date: str
     request: str = ""
+    requests: tuple[dict[str, Any], ...] = ()
+    starts: dict[str, tuple[int, ...]] = {}
     peers: tuple[str, ...]
     withdrawals: tuple[Withdrawal, ...]
     method: Literal["replay"] = "replay"
