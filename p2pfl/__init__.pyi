@@ -8,6 +8,7 @@ from .algorithms import SGP as SGP
 from .algorithms import Algorithm as Algorithm
 from .algorithms import Averaging as Averaging
 from .algorithms import Choco as Choco
+from .algorithms import DiLoCo as DiLoCo
 from .algorithms import Ditto as Ditto
 from .algorithms import ExactDiffusion as ExactDiffusion
 from .algorithms import FedAdagrad as FedAdagrad

@@ -144,6 +144,7 @@ ALGORITHMS = Catalogue(
         "fedadam": "fedopt:FedAdam",
         "fedyogi": "fedopt:FedYogi",
         "fedadagrad": "fedopt:FedAdagrad",
+        "diloco": "diloco:DiLoCo",
         "fine_tuning": "fine_tuning:FineTuning",
         "ditto": "ditto:Ditto",
         "pfedme": "pfedme:PFedMe",

@@ -157,7 +157,7 @@ class TransportSettings(Section, frozen=True):
     patience
         Timeout: seconds without progress before a round continues without a neighbour, but for time offline.
     outage
-        Seconds to wait for the broker, for a peer that computes its part of a total while its heartbeats go on, and for
+        Seconds to wait for the broker, for a peer whose heartbeats state that it computes its part of a total, and for
         a missing peer under ``privacy.departures = "stop"``.
     hurry
         Quantile of the time that neighbours take, of which a peer waits for at most twice; 1 waits for all.

@@ -206,10 +206,10 @@ def peer(options: PeerOptions) -> int:
             log.observe(event)
             if isinstance(event, Done):  # what follows may be interrupted
                 done = event
-                own.finish(conclude(event, alarms=log.alarms))
+                own.finish(conclude(event, alarms=log.alarms, records=own.metrics))
                 erase_keys(folder)
             elif isinstance(event, Alone) and done is not None:
-                own.finish(conclude(done, alarms=log.alarms, alone=event))
+                own.finish(conclude(done, alarms=log.alarms, alone=event, records=own.metrics))
             lines.observe(event)
 
         for warning in password_warnings(experiment, urls=urls, peer=options.name):
