@@ -68,7 +68,8 @@ def sentences(certificate: Certificate) -> Iterator[str]:
 def asked_by(request: WithdrawalRequest) -> str:
     """Return in words who has signed a request, when and why."""
     reason = f": {request.reason}" if request.reason else ""
-    return f"{request.peer}, in a signed request of {date_words(request.date)} for {request.who} to leave{reason}"
+    people = f" for {request.who}" if request.people else ""
+    return f"{request.peer}, who signed the request{people} on {date_words(request.date)}{reason}"
 
 
 def _asked(certificate: Certificate) -> list[str]:
