@@ -263,6 +263,7 @@ def test_an_owner_asks_for_people_whose_hash_opens_with_its_key_alone(home, caps
     assert "the key of the hash of people is not beside the request of peer1" in capsys.readouterr().err
     (home / "away.key").rename(home / "request.key")
     assert main(replaying) == 0
+    assert "the data of peer1 were not compared with those of the old run, which had people" in capsys.readouterr().err
     folder = replay_of(home)
     certificate = json.loads((folder / "forgotten.json").read_text())
     assert [each["digest"] for each in certificate["withdrawals"]] == [table["digest"]]
