@@ -211,8 +211,8 @@ CODECS = Catalogue(
         "bfloat16": "codecs:Half",
         "quantise": "codecs:Quantise",
         "qsgd": "codecs:QSGD",
-        "top_k": "codecs:TopK",
-        "random_k": "codecs:RandomK",
+        "top_k": "sparse_codecs:TopK",
+        "random_k": "sparse_codecs:RandomK",
     },
 )
 

@@ -70,7 +70,20 @@ def _memory(url: str, access: Access) -> Transport:
     return _MEMORY.setdefault(url, MemoryTransport())
 
 
-SCHEMES: dict[str, Opener] = {"mqtt": _mqtt, "mqtts": _mqtt, "ws": _mqtt, "wss": _mqtt, "memory": _memory}
+def _folder(url: str, access: Access) -> Transport:
+    kind: Any = importlib.import_module("p2pfl.network.transport.folder").FolderTransport
+    made: Transport = kind.open(url, limit=access.limit)
+    return made
+
+
+SCHEMES: dict[str, Opener] = {
+    "mqtt": _mqtt,
+    "mqtts": _mqtt,
+    "ws": _mqtt,
+    "wss": _mqtt,
+    "memory": _memory,
+    "file": _folder,
+}
 """Functions that open the URLs of each scheme; :func:`register` adds to them."""
 
 
@@ -104,7 +117,7 @@ def opened(url: str, access: Access | None = None) -> Transport:
     ----------
     url
         ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://`` and host and port; ``memory://name`` for peers of one
-        process; or one of a registered scheme.
+        process; ``file:///folder`` for a shared folder; or one of a registered scheme.
     access
         What it may use.
 
@@ -119,8 +132,8 @@ def opened(url: str, access: Access | None = None) -> Transport:
     True
     >>> opened("carrier-pigeon://roof")
     Traceback (most recent call last):
-    p2pfl.core.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: memory, mqtt, mqtts, ws, \
-wss); correct the URL, or register one with p2pfl.transport.register
+    p2pfl.core.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: file, memory, mqtt, mqtts, \
+ws, wss); correct the URL, or register one with p2pfl.transport.register
     """
     return find_opener(url)(url, access or Access())
 

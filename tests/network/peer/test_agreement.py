@@ -106,11 +106,12 @@ CASES = {
     "DiLoCo, AdamW": ["learning.algorithm=diloco", "learning.optimizer=adamw", "learning.rate=0.01"],
     "NoLoCo, pairs": [
         *("learning.algorithm=diloco", "learning.algorithm_options={momentum=0.5, nesterov=false}"),
-        *("topology.kind=base", "topology.peers=8", "gossip.steps=1"),
+        *("topology.kind=base", "topology.degree=1", "topology.peers=8", "gossip.steps=1"),
     ],
     "DiLoCo, mixing from the start, pairs, AdamW": [
         *("learning.algorithm=diloco", 'learning.algorithm_options={overlap="start"}'),
-        *("topology.kind=base", "topology.peers=8", "learning.optimizer=adamw", "learning.rate=0.01"),
+        *("topology.kind=base", "topology.degree=1", "topology.peers=8"),
+        *("learning.optimizer=adamw", "learning.rate=0.01"),
     ],
     "DiLoCo, late fragments": ["learning.algorithm=diloco", LATE],
     "DiLoCo, late fragments, masks": ["learning.algorithm=diloco", LATE, "privacy.mode=pairwise"],
@@ -129,6 +130,9 @@ CASES = {
     "DiLoCo, late, 4 bits": [
         *("learning.algorithm=diloco", 'learning.algorithm_options={overlap="late"}'),
         *("compression.name=quantise", "compression.options.bits=4"),
+    ],
+    "DiLoCo, late fragments, top 20 % in 2 bits": [
+        *("learning.algorithm=diloco", LATE, "compression.name=top_k", "compression.options={share=0.2, bits=2}"),
     ],
     "FedAdam, masks": ["learning.algorithm=fedadam", "privacy.mode=pairwise"],
     "FedSGD": ["learning.algorithm=fedsgd"],
