@@ -34,6 +34,9 @@ class Access:
         Quality of service of MQTT, 0 or 1.
     limit
         Bytes of the largest message.
+    lowered
+        Function that is called with the reason, as a sentence, when the transport goes on at quality of service 0 by
+        itself.
     """
 
     user: str | None = None
@@ -44,6 +47,7 @@ class Access:
     version: int = 4
     qos: int = 1
     limit: int | None = None
+    lowered: Callable[[str], None] | None = None
 
 
 Opener = Callable[[str, Access], Transport]
@@ -54,7 +58,7 @@ _MEMORY: dict[str, MemoryTransport] = {}
 
 def _mqtt(url: str, access: Access) -> Transport:
     kind: Any = importlib.import_module("p2pfl.network.transport.mqtt").MqttTransport
-    names = ("user", "password", "ca", "certificate", "key", "version", "qos")
+    names = ("user", "password", "ca", "certificate", "key", "version", "qos", "lowered")
     options = {name: getattr(access, name) for name in names}
     made: Transport = kind(url, **options, **({} if access.limit is None else {"limit": access.limit}))
     return made
