@@ -156,13 +156,13 @@ def learner_of(options: argparse.Namespace, data: Federation, letters: int) -> T
 
 
 def losses(options: argparse.Namespace) -> None:
-    """Print the loss of each way at equal tokens, and its distance from the first one."""
+    """Print the loss of each way at equal tokens, of all models and of their mean, and distances from the first."""
     data, letters = federation(options.text.read_text("utf-8"), context=options.context)
-    reference: float | None = None
+    reference: tuple[float, float] | None = None
     sized = sum(each.numel() for each in model(options, letters).parameters())
     tokens = options.rounds * options.steps * options.batch * options.context
     print(f"GPT of {sized:,} parameters, {PEERS} peers, {tokens:,} tokens a peer, H = {options.steps}")
-    print(f"{'way':38} {'loss':>7} {'worse by':>9} {'MB a peer':>10} {'processor s':>12}")
+    print(f"{'way':38} {'loss':>7} {'':>8} {'of mean':>8} {'':>8} {'MB a peer':>10} {'processor s':>12}")
     for name, (algorithm, graph, codec) in ways(options).items():
         if options.ways and name not in options.ways:
             continue
@@ -170,12 +170,14 @@ def losses(options: argparse.Namespace) -> None:
         parts: dict[str, Any] = {} if codec is None else {"codec": codec}
         begun = time.process_time()
         run = simulate(algorithm, learner, graph, rounds=options.rounds, baselines=False, **parts)
-        last = [record.scores["loss"] for record in run.metrics if record.round == options.rounds - 1]
-        loss = statistics.fmean(last)
-        reference = reference or loss
+        last = [record for record in run.metrics if record.round == options.rounds - 1]
+        loss = statistics.fmean(record.scores["loss"] for record in last)
+        mean = next(record.mean_model["loss"] for record in last if record.mean_model)
+        reference = reference or (loss, mean)
         sent = run.summary["bytes_sent"] / PEERS / 1e6
         spent = time.process_time() - begun
-        print(f"{name:38} {loss:7.4f} {loss / reference - 1:+9.2%} {sent:10.1f} {spent:12.0f}", flush=True)
+        figures = f"{loss:7.4f} {loss / reference[0] - 1:+8.2%} {mean:8.4f} {mean / reference[1] - 1:+8.2%}"
+        print(f"{name:38} {figures} {sent:10.1f} {spent:12.0f}", flush=True)
 
 
 def own(
