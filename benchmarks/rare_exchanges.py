@@ -2,7 +2,7 @@
 
     python -m benchmarks.rare_exchanges [--rows loss killed time forecast] [--ways NAME ...] [--text FILE]
         [--dim 64 --layers 2 --context 32 --rounds 20 --steps 20 --batch 8] [--device cuda]
-        [--large-dim 320 --large-layers 8 --large-rounds 6 --mbit 50 --latency 0.1 --seconds 15]
+        [--large-dim 320 --large-layers 8 --large-rounds 6 --mbit 50 --latency 0.1 --seconds 10]
 
 ``loss``: a GPT of letters and eight peers, each with a part of its own of a text. All ways take as many steps.
 ``killed``: the same live, in virtual time, and one peer killed half-way.
@@ -331,7 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("dim", int, 64), ("layers", int, 2), ("heads", int, 4), ("context", int, 32), ("rounds", int, 20),
         ("steps", int, 20), ("batch", int, 8), ("rate", float, 3e-3), ("outer", float, 0.7), ("momentum", float, 0.5),
         ("large-dim", int, 320), ("large-layers", int, 8), ("large-rounds", int, 6), ("mbit", float, 50.0),
-        ("latency", float, 0.1), ("seconds", float, 15.0),
+        ("latency", float, 0.1), ("seconds", float, 10.0),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=kind, default=usual)
     options = parser.parse_args(arguments)
