@@ -39,7 +39,7 @@ def digests(federation: Federation) -> dict[str, Any]:
     >>> [digests(one)["peers"][name] == digests(other)["peers"][name] for name in ("ada", "bob")]
     [True, False]
     """
-    if not any(map(len, federation.train.values())):
+    if federation.lazy or not any(map(len, federation.train.values())):
         return {}
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
     distinct = {id(samples): samples for part in parts.values() for samples in part.values()}  # peers may share a part
