@@ -5,16 +5,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 
-from p2pfl.data import LazyFederation
+from p2pfl.data import Federation, LazyFederation
 
-if TYPE_CHECKING:
-    from p2pfl.learning.torch_learner import TorchLearner
 
-Kind = TypeVar("Kind", bound="TorchLearner")
+class RebindableLearner(Protocol):
+    """Learner that is the same on other data, such as :class:`p2pfl.learning.TorchLearner`."""
+
+    federation: Federation
+    proof: Any
+    perceptrons: Any
+    engine: Any
+
+    def on(self, federation: Federation, /) -> Self:
+        """Return the same learner on other data of the same shape."""
+        ...
+
+
+Kind = TypeVar("Kind", bound=RebindableLearner)
 """Class of a learner."""
 
 

@@ -231,8 +231,8 @@ class SecretParticipation:
     Examples
     --------
     >>> from p2pfl.privacy.keys import SeededSource
-    >>> SecretParticipation(SeededSource(7), 0.25, 8.0, None).drawn(tuple("abcdefgh"), round=0).tolist()
-    [0, 2, 3]
+    >>> SecretParticipation(SeededSource(7), 0.5, 8.0, None).drawn(tuple("abcdefgh"), round=0).tolist()
+    [7]
     """
 
     source: Source
