@@ -58,6 +58,28 @@ class Tree:
             members += self.children(each)
         return tuple(sorted(members))
 
+    def depths_behind(self, peer: str) -> dict[str, int]:
+        """Return, by neighbour in the tree, the number of edges of the longest path that leads on from it.
+
+        Examples
+        --------
+        >>> Tree("bob", {"ada": "bob", "cleo": "bob", "dan": "cleo"}).depths_behind("ada")
+        {'bob': 2}
+        """
+        return {neighbour: self._depth(neighbour, avoiding=peer) for neighbour in self._adjacent(peer)}
+
+    def _adjacent(self, peer: str) -> tuple[str, ...]:
+        parent = self.parent(peer)
+        return self.children(peer) if parent is None else (parent, *self.children(peer))
+
+    def _depth(self, peer: str, *, avoiding: str) -> int:
+        """Return the number of edges of the longest path from a peer that does not begin with one neighbour."""
+        ends, depth = [(peer, avoiding)], -1
+        while ends:
+            depth += 1
+            ends = [(on, each) for each, before in ends for on in self._adjacent(each) if on != before]
+        return depth
+
     @cached_property
     def _children(self) -> dict[str, tuple[str, ...]]:
         children_of: dict[str, list[str]] = {}

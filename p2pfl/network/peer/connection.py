@@ -11,6 +11,7 @@ from typing import Any
 
 from p2pfl.core.errors import DecodeError, PeerError, RunError
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
+from p2pfl.network.peer.processor_work import work_of
 from p2pfl.network.protocol.interface import effects, events, requests
 from p2pfl.network.protocol.interface.effects import Answer, Effect, Publish
 from p2pfl.network.protocol.interface.events import Event
@@ -67,6 +68,7 @@ class Connection:
     ) -> None:
         self.channel, self.session, self.relay = channel, session, relay
         self._time = asyncio.get_running_loop().time
+        self._work = work_of(asyncio.get_running_loop())
         self.durable = durable
         self.bytes_out = self.bytes_in = 0
         self.divert: Callable[[Arrived], bool] | None = None
@@ -349,7 +351,7 @@ class Connection:
         try:
             self._report_reconnection()
             if not early:
-                self.handle(events.Tick(grace=self.channel.grace))
+                self.handle(events.Tick(grace=self.channel.grace, work=self._work()))
         except Exception as error:  # noqa: BLE001 (no coroutine awaits a timer)
             self._break(error)
 

@@ -127,7 +127,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         """Return the sum of what the peers in :attr:`SumReceiver.here` contribute; ``None`` if it is withheld."""
         if not senders:
             return None
-        begun, connection, relay = asyncio.get_running_loop().time(), self.connection, self.relay
+        begun, connection, relay = self.idle_clock(), self.connection, self.relay
         collecting = SumWait(relay.sum_receiver, tuple(senders), self._deadlines, relay.lacking, connection.clock())
         self.session.summing = True
         try:
@@ -139,7 +139,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
                     await connection.until(lambda: collecting.due(connection.clock()), by=collecting.until)
         finally:
             self.session.summing = False
-            self.seconds_waiting += asyncio.get_running_loop().time() - begun
+            self.seconds_waiting += self.idle_clock() - begun
         return collecting.total
 
     @property

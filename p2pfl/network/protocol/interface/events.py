@@ -27,9 +27,12 @@ class Tick:
     ----------
     grace
         Seconds within which a peer whose Last Will arrived may still return.
+    work
+        Processor time that computations have used, see :class:`~p2pfl.network.protocol.wire.messages.Pulse`.
     """
 
     grace: float = 0.0
+    work: int = 0
 
 
 @dataclass(frozen=True)

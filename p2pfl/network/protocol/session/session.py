@@ -301,7 +301,7 @@ class Session:
     # ------------------------------------------------------------------ time
 
     def _tick(self, event: events.Tick) -> None:
-        self.shared.grace = event.grace
+        self.shared.grace, self.shared.work = event.grace, event.work
         self.naming.tick()
         if self.shared.now < self._beat:
             return

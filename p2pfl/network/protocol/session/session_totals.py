@@ -16,7 +16,7 @@ from p2pfl.network.protocol.totals.convergecast import PIECE, Convergecast
 from p2pfl.network.protocol.totals.early import Early, slot_of
 from p2pfl.network.protocol.totals.participants import Known, Participation
 from p2pfl.network.protocol.totals.waits import Waits
-from p2pfl.network.protocol.wire.messages import Digest, mark_of
+from p2pfl.network.protocol.wire.messages import Digest, Pulse, mark_of
 from p2pfl.network.protocol.wire.total_messages import Abort, Again, AgreedParticipants, Here, OfTotals, Subtotal, Total
 from p2pfl.privacy.total_masks import TotalSlot
 from p2pfl.topology import Tree
@@ -48,7 +48,7 @@ class Totals:
     piece
         Maximum number of bytes of a total in one message.
     outage
-        Seconds to wait for a neighbour whose heartbeats arrive without its part of a total.
+        Seconds to wait for a neighbour that works, as its heartbeats state, before it sends its part of a total.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Totals:
         self._kept = deque[Convergecast](maxlen=2)  # the last totals of all, whose end children may still lack
         self._confirmations: dict[str, Total] = {}  # by neighbour: of its last contribution to a total of this peer
         self._sought: Sought | None = None  # the total at which an attempt failed, while another peer may have it
-        self._times = Waits(shared.patience, shared.edges.peers, outage)
+        self._times = Waits(shared.patience, outage)
         self._early = Early()
         self._here: dict[str, Here] = {}  # by neighbour, for an attempt that has not begun at this peer
         self._aborts: dict[str, Abort] = {}  # by neighbour, for such an attempt as well
@@ -189,6 +189,11 @@ class Totals:
         """Record the arrival of a message from a neighbour; it matters only while this peer waits."""
         if sender in self.shared.membership.up:
             self._times.note_message(sender, now=self.shared.now)
+
+    def note_heartbeat(self, sender: str, pulse: Pulse) -> None:
+        """Record what a neighbour states about itself while this peer waits."""
+        if self.active:
+            self._times.note_heartbeat(sender, waiting=pulse.waiting, work=pulse.work, now=self.shared.now)
 
     def receive(self, sender: str, message: OfTotals) -> None:
         """Handle a neighbour's message.
@@ -487,7 +492,17 @@ class Totals:
     def _wait(self, phase: Literal["participants", "total"]) -> None:
         self.waits = phase
         self.shared.active.add("totals")
-        self._times.begin(now=self.shared.now)
+        self._times.begin(now=self.shared.now, behind=self._depths_behind)
+
+    @property
+    def _depths_behind(self) -> dict[str, int]:
+        """Lengths of the paths behind each neighbour; of a total to one peer, whose senders may still be in others."""
+        participation, current = self._participation, self._current
+        if participation is None:
+            return {}
+        if current is not None and not current.down:
+            return dict.fromkeys(participation.tree.peers, len(participation.tree.peers))
+        return participation.tree.depths_behind(self.shared.me.peer)
 
     def _answer(self, answer: Convened | Totalled | Unfinished) -> None:
         self.waits = None

@@ -60,6 +60,8 @@ class Shared:
         Digest of the last total, which its heartbeats include; ``None`` before the first total.
     grace
         Seconds within which a peer whose Last Will arrived may still return.
+    work
+        Work of this peer so far, which its heartbeats include.
     now
         Time of the current event.
     effects
@@ -87,6 +89,7 @@ class Shared:
     waiting: bool = False
     total: Digest | None = None
     grace: float = 0.0
+    work: int = 0
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)
     stores: deque[Literal["sending", "commits"]] = field(default_factory=deque)

@@ -221,7 +221,7 @@ class Streams:
                 reached.update(listeners)
                 tail, head, incarnation = outbox.tail, outbox.head, shared.me.incarnation
                 stream = incarnation, outbox.phase, tail, head, round, step
-                yield Pulse(*stream, waiting=shared.waiting, first=shared.first, total=shared.total)
+                yield Pulse(*stream, shared.waiting, shared.first, shared.total, shared.work)
 
     def _pump(self, outbox: Outbox) -> None:
         for chunk in outbox.ready():

@@ -173,6 +173,8 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
         The first round that it takes part in, in this incarnation; ``None`` until it knows.
     total
         The last total that it was given; ``None`` before the first.
+    work
+        Processor time that its computations have used, in tenths of seconds: it grows while the sender computes.
     """
 
     incarnation: bounds.Incarnation
@@ -184,6 +186,7 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     waiting: bool = False
     first: bounds.Round | None = None
     total: Digest | None = None
+    work: bounds.Number = 0
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):

@@ -72,8 +72,8 @@ def test_a_session_names_the_neighbours_that_a_total_waits_for():
     assert root.missing == ["peer2"]
 
 
-def test_who_contributes_long_before_the_others_is_waited_for_as_long_as_they_live():
-    swarm = convened(ring(5))
+def test_who_contributes_long_before_the_others_is_waited_for_while_they_compute():
+    swarm = convened(ring(5), outage=5 * PATIENCE)
     first, *others = ring(5).peers
     values = contributions(ring(5))
     swarm.tell(first, Contribute(values[first]))
