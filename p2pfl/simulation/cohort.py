@@ -231,8 +231,8 @@ class SecretParticipation:
     Examples
     --------
     >>> from p2pfl.privacy.keys import SeededSource
-    >>> SecretParticipation(SeededSource(7), 0.5, 8.0, None).drawn(tuple("abcdefgh"), round=0).tolist()
-    [7]
+    >>> SecretParticipation(SeededSource(7), 0.5, 8.0, None).joined(tuple("abcdefgh"), round=0).nonzero().tolist()
+    [[7]]
     """
 
     source: Source
@@ -252,10 +252,10 @@ class SecretParticipation:
         divisor = average.mean_samples or float(samples.max())  # as live peers flood it
         return cls(source, share, float(samples.sum()) / divisor, divisor)
 
-    def drawn(self, peers: Sequence[str], *, round: int) -> Ints:
-        """Return the numbers of the peers that take part in a round, sorted."""
+    def joined(self, peers: Sequence[str], *, round: int) -> torch.Tensor:
+        """Return which of all peers take part in a round, ``[N]`` bool."""
         words = self.source.bytes(8 * len(peers), purpose="participation of a cohort", peer=peers[0], round=round)
-        return np.flatnonzero(np.frombuffer(words, "<u8") < np.uint64(int(self.share * 2**64))).astype(np.int64)
+        return torch.from_numpy(np.frombuffer(words, "<u8") < np.uint64(int(self.share * 2**64)))
 
 
 class Cohorts:
@@ -292,7 +292,8 @@ class Cohorts:
     def open(self, round: int) -> Cohort:
         """Return the cohort of a round."""
         if self.secret is not None:
-            joined = self.secret.drawn(self.shard.peers, round=round)
+            there = self.shard.own(self.secret.joined(self.shard.everyone, round=round))  # the same in every process
+            joined = np.flatnonzero(there.numpy())
             members, weight = self._members(joined), self.secret.weight
             self.cohort = self.current = Cohort(self.shard, members, joined, secret=True, weight=weight)
             return self.cohort
@@ -402,6 +403,7 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
     contested = any(part is not None for part in (plan.codec, plan.rule, plan.attack, plan.stop, plan.source))
     contested |= hidden.hidden and plan.zstd is not None  # the size of a compressed row depends on its masks
+    contested |= hidden.hidden and workers > 1  # noise is drawn once
     plain = not contested and type(plan.protection.mode) in {NoPrivacy, Independent, Pairwise}
     sized = workers == 1 or not average.weighted or average.mean_samples is not None
     lasting = not (simulated.loss or simulated.absence or plan.asynchronous)

@@ -104,6 +104,8 @@ async def play_rounds(
     faults, end = _limit_faults(resolved, faults, rounds, left)
     neighbourhood = _neighbourhoods(resolved, faults=faults)
 
+    cohorts: Cohorts | AllPeers
+
     def everyone(round: int) -> torch.Tensor:
         return faults.present(names, seed=settings.seed, round=round)  # [N]
 

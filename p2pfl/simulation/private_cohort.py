@@ -84,11 +84,11 @@ class PrivateCohort(PrivateNeighbourhood):
     def _noise_and_masks(self, device: torch.device, *, size: int, attempt: int) -> torch.Tensor:
         """Return the private noise of all peers in the first row, ``[R, P]`` grid points on a device."""
         points = np.zeros((len(self.peers), size), np.int64)
-        if self._settings.noise:
-            count = len(self._cohort.shard.peers)
+        if self._settings.noise and self._cohort.leads:  # once, however many processes share the peers
+            count = len(self._cohort.everyone)
             sampler = NoiseSampler(self._settings.noise * 2.0**self._settings.bits * math.sqrt(count))
             key = self._source.bytes(
-                KEY_BYTES, purpose=f"noise {attempt} of a cohort", peer=self._cohort.shard.peers[0], round=self._round
+                KEY_BYTES, purpose=f"noise {attempt} of a cohort", peer=self._cohort.everyone[0], round=self._round
             )
             for columns in spans(size, VALUES_PER_BLOCK):
                 points[0, columns] = sampler.window([key], columns)[0]

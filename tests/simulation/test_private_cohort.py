@@ -123,15 +123,6 @@ def test_records_do_not_show_who_takes_part_in_secret(monkeypatch):
         assert {record.peer for record in run.metrics} == ({"peer00"} if most == 8 else {*complete(12).peers})
 
 
-@pytest.mark.slow
-def test_a_run_of_secret_members_divides_among_workers():
-    changes = ["privacy.noise=0.3", "learning.weighted=true", "rounds=2"]
-    run = simulate(read(TABLE, changes=changes), baselines=False, workers=2)
-    rows = models(run)
-    assert torch.equal(rows, rows[:1].expand_as(rows))
-    assert run.summary["privacy"]["epsilon"] > 0
-
-
 def test_an_empty_cohort_moves_by_noise_alone(monkeypatch):
     rows = cohorts_seen(monkeypatch)
     experiment = read(TABLE, changes=["privacy.participation=1e-9", "privacy.mask=0.01", "learning.weighted=false"])
