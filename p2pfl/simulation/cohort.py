@@ -403,7 +403,8 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
     contested = any(part is not None for part in (plan.codec, plan.rule, plan.attack, plan.stop, plan.source))
     contested |= hidden.hidden and plan.zstd is not None  # the size of a compressed row depends on its masks
-    contested |= hidden.hidden and workers > 1  # noise is drawn once
+    drawn = secret or hidden.noise > 0  # once for all peers, so that what repeats would be other numbers
+    contested |= hidden.hidden and (workers > 1 or (drawn and not plan.protection.secret))
     plain = not contested and type(plan.protection.mode) in {NoPrivacy, Independent, Pairwise}
     sized = workers == 1 or not average.weighted or average.mean_samples is not None
     lasting = not (simulated.loss or simulated.absence or plan.asynchronous)

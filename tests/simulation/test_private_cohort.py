@@ -33,7 +33,7 @@ TABLE = {
 class SameCoins:
     """Source whose peers draw, each alone, the coins that a cohort draws at once."""
 
-    secret = False
+    secret = True
 
     def __init__(self, peers):
         self.peers, self.seeded = peers, SeededSource(5)
@@ -126,7 +126,7 @@ def test_records_do_not_show_who_takes_part_in_secret(monkeypatch):
 def test_an_empty_cohort_moves_by_noise_alone(monkeypatch):
     rows = cohorts_seen(monkeypatch)
     experiment = read(TABLE, changes=["privacy.participation=1e-9", "privacy.mask=0.01", "learning.weighted=false"])
-    run = simulate(experiment, baselines=False)
+    run = simulate(experiment, baselines=False, source=SecretSource())
     assert rows == [2] * 3
     assert torch.isfinite(models(run)).all()
 
