@@ -34,7 +34,7 @@ from swarms import SMALL
 
 MORE = {
     "losses and absences": ["simulation.loss=0.2", "simulation.absence=0.2"],
-    "losses and absences, masks": ["privacy.mode=pairwise", "simulation.loss=0.2", "simulation.absence=0.2"],
+    "absences, masks": ["privacy.mode=pairwise", "simulation.absence=0.2"],
     "one test peer in a round": ["evaluation.peers=1", "evaluation.every=2"],
     "dissensus": ["learning.weighted=false", "attack.name=dissensus", "attack.peers=0.34"],
     "alie": ["learning.weighted=false", "attack.name=alie", "attack.peers=0.34", "attack.scale=1.5"],
