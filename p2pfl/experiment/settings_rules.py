@@ -686,12 +686,6 @@ CROWDED = (
         f"with {{it.graph.peers}} live peers, because each sends to all others, which ends at {MAX_ALL_TO_ALL}",
         'take a graph of few neighbours, such as "random_regular" with topology.degree = 4, or p2pfl simulate',
     ),
-    SettingsRule(
-        "privacy.departures",
-        _decided(_many),
-        f"with {{it.graph.peers}} live peers, because each sends votes to all others, which ends at {MAX_ALL_TO_ALL}",
-        'set it to "unsettled"',
-    ),
 )
 """Numbers of live peers at which messages to all others end."""
 
