@@ -262,7 +262,7 @@ async def test_an_attempt_that_failed_during_training_is_played_again_with_the_s
         def begin(self, round):
             assert round == 0
 
-        async def stops(self, net, **_):
+        async def stops(self, *_, **__):
             return False
 
         async def report(self, *, complete):
