@@ -141,8 +141,7 @@ class Algorithm(Protocol):
     """Algorithm by which peers learn from each other, written once for one model on a device and all of a simulation.
 
     A class declares what it needs and offers in an attribute ``traits`` (:class:`p2pfl.core.traits.Traits`); without
-    it, :data:`p2pfl.core.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.averaging` describes optional attributes,
-    and :mod:`p2pfl.algorithms.mask_payment` those for the release that pays masks after the last round.
+    it, :data:`p2pfl.core.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.averaging` describes optional attributes.
     """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
@@ -54,14 +53,6 @@ class FedOpt(Local):
         mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
         return replace(self._step(state, mean), report=fitted.report)
 
-    def settle(self, state: State, average: Public) -> State:
-        """Return the state after a step towards the average.
-
-        The step is not linear in the average, so it does not exactly revert what a mask changed. Both changes are as
-        short as any other step, however large the mask is.
-        """
-        return self._step(state, average)
-
     def _step(self, state: State, mean: Public) -> State:
         """Return the state after the optimiser's step towards a mean."""
         change = mean.rows - state.public.rows
@@ -108,11 +99,6 @@ class FedAvgM(FedOpt):
         """Return the step along the momentum, and the momentum."""
         momentum = self.momentum * kept.get("momentum", torch.zeros_like(change)) + change
         return self.global_rate * momentum, {"momentum": momentum}
-
-    def settle(self, state: State, average: Public) -> State:
-        """Return the state after a move by the global rate, as a mask moved it, with unchanged momentum."""
-        public = derived(partial(torch.lerp, weight=self.global_rate), state.public, average)
-        return replace(state, rows=public.rows, public=public)
 
 
 @dataclass(frozen=True)

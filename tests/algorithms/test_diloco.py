@@ -257,8 +257,16 @@ async def test_an_attempt_that_failed_during_training_is_played_again_with_the_s
             return State(fitted.rows, state.public)
 
     class Attempts:
+        stop = None
+
         def begin(self, round):
             assert round == 0
+
+        async def stops(self, *_, **__):
+            return False
+
+        async def report(self, *, complete):
+            assert complete
 
     rows = torch.zeros(1, 2)
     playing = RetryAttempt(Round(), Attempts())

@@ -13,7 +13,7 @@ import torch
 
 from ballots import AGAIN, COUNTS, cast, decision, prepare, promised
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
-from known_peers import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership, seal
+from known_peers import IDENTITIES, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership, seal
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -27,7 +27,6 @@ from p2pfl.network.protocol.wire.messages import (
     FlowStatement,
     Key,
     Look,
-    Masked,
     Plain,
     Pulse,
     Telemetry,
@@ -136,9 +135,9 @@ def inbox():
 
 
 def ledgers():
-    """What bob has applied and masked with ada."""
-    made = PeerLedgers("bob", gossip=["ada"], masks=["ada"])
-    made.begin("ada", incarnation=1, key=KEYS["ada"].public)
+    """What bob has applied of ada."""
+    made = PeerLedgers("bob", gossip=["ada"])
+    made.begin("ada", incarnation=1)
     for step in range(3):
         made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
         made.apply("ada", (0, step), np.ones(2))
@@ -148,8 +147,7 @@ def ledgers():
 
 def account():
     statement = FlowStatement((0,), (1, 0), ((1, 0),), (), (0,))
-    masked = Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))
-    return Account(1, 1, [(statement, ["bob"])], {"bob": masked}, incarnations={"bob": 1})
+    return Account(1, 1, [(statement, ["bob"])], incarnations={"bob": 1})
 
 
 def row_chunk():
@@ -275,7 +273,7 @@ def taken(message):
             mine.ack(head=message.head)
         case Account():
             mine = ledgers()
-            mine.receive("ada", message, incarnation=1, key=KEYS["bob"].public)
+            mine.receive("ada", message, incarnation=1)
             decode(encode(mine.account(1)))
         case _ if isinstance(message, OfTotals | OfSums | OfVerdicts):
             added(message)

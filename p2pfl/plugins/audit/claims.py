@@ -57,9 +57,6 @@ SENTENCES = {
     "no key and nonce encrypt twice": (
         "No two messages are encrypted under one key and nonce, not even by peers that resume, once or from copies."
     ),
-    "settling shows what is public": "After the last round a peer that owes no mask releases its public model alone.",
-    "settling is under a mask": "A peer that owes a mask releases its public model and that mask (relative error).",
-    "half a mask is charged": "Both ends of a mask that one left out are charged in full (mu squared missing).",
     # live sums
     "terms are masked": "Contributions as sent are uniform in the ring, bit by bit (standard deviations off).",
     "own masks are there": "All senders of a sum together cannot remove their own masks (standard deviations off).",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.network.protocol.ledgers import payments
+from p2pfl.network.protocol.ledgers import mask_slots
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
 from p2pfl.network.protocol.wire.sum_messages import Unmasking
@@ -71,7 +71,7 @@ def test_a_nonce_that_comes_again_under_its_key_is_noticed(watch, failures, use)
 
 
 @pytest.mark.sampled(fast=1)
-@pytest.mark.parametrize(("mode", "module"), [("pairwise", payments), ("secagg", secagg)], ids=["masks", "sums"])
+@pytest.mark.parametrize(("mode", "module"), [("pairwise", mask_slots), ("secagg", secagg)], ids=["masks", "sums"])
 def test_worlds_notice_masks_that_come_again_in_the_next_round(monkeypatch, mode, module):
     derived = module.edge_key
     monkeypatch.setattr(module, "edge_key", lambda secret, **use: derived(secret, **use | {"round": 0}))

@@ -77,7 +77,7 @@ class LateArrival(Wrapped):
         """Release nothing of one's own."""
         if masses is not None:
             return await self._net.release(rows, since=since, masses=torch.zeros_like(masses))
-        received = None if self._live.step else await self._live.receive_first(rows)
+        received = await self._live.receive_first(rows) if self._live.begins else None
         if received is not None:
             rows, since = received, Released(received).public
         return await self._net.release(rows, since=since)

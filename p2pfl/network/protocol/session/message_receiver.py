@@ -185,8 +185,7 @@ class MessageReceiver:
         shared = self.shared
         if account.incarnation != shared.membership.up[sender].incarnation:
             raise DecodeError("expected an account of the sender's current incarnation, got one of another")
-        plausible.account(account, last=shared.last)
-        shared.ledgers.receive(sender, account, incarnation=shared.me.incarnation, key=shared.me.key)
+        shared.ledgers.receive(sender, account, incarnation=shared.me.incarnation)
 
     # ------------------------------------------------------------------ models
 

@@ -268,7 +268,7 @@ class Session:
     def _resume(self, event: requests.Resume) -> None:
         """Resume from a checkpoint, without the ledger entries of incarnations that have ended since."""
         ledgers, progress = self.shared.ledgers, self.shared.progress
-        ledgers.turn(event.page, event.rows, round=event.round, journal=event.journal)
+        ledgers.turn(event.page, event.rows, round=event.round)
         for peer in progress.places:
             ledgers.revive(peer, progress.entered[peer])
 
@@ -362,7 +362,6 @@ class Session:
         requests.ReportAttempt: lambda self, event: _require(self.commits).ask(event),
         requests.Join: lambda self, _: _require(self.commits).admissions.ask(),
         requests.Finish: lambda self, event: self.settling.begin(event),
-        requests.Compare: lambda self, event: self.settling.begin(event),
         requests.Stop: lambda self, event: self.settling.begin(event),
         requests.Leave: lambda self, event: self.leaving.begin(event),
     }
