@@ -172,6 +172,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder of FATE's tables")
     options = parser.parse_args()
     if options.data is not None:
+        tables = [Path(each.folder) / f"{peer}.csv" for each in EXAMPLES.values() for peer in PEERS[:2]]
+        if missing := [str(each) for each in tables if not (options.data / each).is_file()]:
+            parser.error(f"{options.data} has no {missing[0]}; name the folder that has FATE's tables of two parties")
         print(f"{'table':<8} {'score':<5} {'alone':>7} {'together':>9}")
         for name, example in EXAMPLES.items():
             alone, together = score_example(options.data, example)

@@ -8,6 +8,7 @@ from .algorithms import SGP as SGP
 from .algorithms import Algorithm as Algorithm
 from .algorithms import Averaging as Averaging
 from .algorithms import Choco as Choco
+from .algorithms import DiLoCo as DiLoCo
 from .algorithms import Ditto as Ditto
 from .algorithms import ExactDiffusion as ExactDiffusion
 from .algorithms import FedAdagrad as FedAdagrad
@@ -45,8 +46,8 @@ from .core import errors as errors
 from .core.codecs import QSGD as QSGD
 from .core.codecs import Half as Half
 from .core.codecs import Quantise as Quantise
-from .core.codecs import RandomK as RandomK
-from .core.codecs import TopK as TopK
+from .core.sparse_codecs import RandomK as RandomK
+from .core.sparse_codecs import TopK as TopK
 from .core.traits import CodecTraits as CodecTraits
 from .core.traits import LearnerTraits as LearnerTraits
 from .core.traits import ModelTraits as ModelTraits

@@ -17,9 +17,10 @@ import torch
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Choco, Compressed, Gossip, Idle, State
-from p2pfl.core.codecs import QSGD, Codec, RandomK, TopK
+from p2pfl.core.codecs import QSGD, Codec
 from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Public, run_without_loop
+from p2pfl.core.sparse_codecs import RandomK, TopK
 from p2pfl.learning import ExternalLearner
 from p2pfl.simulation import StackedNeighbourhood
 

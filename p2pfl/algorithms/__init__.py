@@ -1,10 +1,11 @@
 """Algorithms, one per file: how peers learn from each other."""
 
-from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, Idle, Local, State, change, start
+from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, Idle, Local, State, change, start, train_while
 from p2pfl.algorithms.averaging import Averaging, average_of, count_extra, count_shared, share_all
 from p2pfl.algorithms.choco import Choco
 from p2pfl.algorithms.compressed_gossip import Compressed
 from p2pfl.algorithms.diffusion import D2, ExactDiffusion
+from p2pfl.algorithms.diloco import DiLoCo
 from p2pfl.algorithms.ditto import Ditto
 from p2pfl.algorithms.dpsgd import DPSGD
 from p2pfl.algorithms.exact import Exact
@@ -48,6 +49,7 @@ __all__ = [
     "CheckedAlgorithm",
     "Choco",
     "Compressed",
+    "DiLoCo",
     "Ditto",
     "Exact",
     "ExactDiffusion",
@@ -94,5 +96,6 @@ __all__ = [
     "slots",
     "start",
     "statistics",
+    "train_while",
     "width",
 ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from typing import Protocol, Unpack
+from typing import Any, Protocol, TypeVar, Unpack
 
 import torch
 
 from p2pfl.core.neighbourhood import Neighbourhood, Public, check_public, derived
 from p2pfl.core.rows import Rows, norms, to_device
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class AsyncLearner(Protocol):
         """The underlying learner."""
         ...
 
-    async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
+    def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Coroutine[Any, Any, Fitted]:
         """Train the models ``[R, P]``, each on its own data, like :meth:`p2pfl.learning.Learner.fit`."""
         ...
 
@@ -146,6 +148,33 @@ class Algorithm(Protocol):
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round and return the state after it, which is all that persists."""
         ...
+
+
+async def train_while(
+    learner: AsyncLearner, training: Coroutine[Any, Any, Fitted], exchange: Coroutine[Any, Any, Result]
+) -> tuple[Fitted, Result]:
+    """Train while models are exchanged; return the results of both.
+
+    Parameters
+    ----------
+    learner
+        Learner. If it has a method ``train_while(training, exchange)``, such as that of a live peer, which trains in a
+        thread, that is called. Otherwise one follows the other, with the same result.
+    training
+        Call of its method ``fit``.
+    exchange
+        Coroutine that waits for a neighbourhood, and needs no result of the training.
+    """
+    at_once = getattr(learner, "train_while", None)
+    if at_once is not None:
+        both: tuple[Fitted, Result] = await at_once(training, exchange)
+        return both
+    try:
+        exchanged = await exchange
+    except BaseException:
+        training.close()
+        raise
+    return await training, exchanged
 
 
 def always(terms: Rows) -> Correction:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
+from p2pfl.algorithms.mask_payment import places
 from p2pfl.core.codecs import At, Codec, encode_rows
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
-from p2pfl.core.rows import Rows
+from p2pfl.core.rows import Rows, to_device
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,29 @@ class Compressed:
         copies, sums = extra.pop(COPIES, None), extra.pop(SUMS, None)
         whole = self.refresh is not None and round % self.refresh == 0
         gamma = self.codec.gamma(state.rows.shape[-1]) if self.gamma is None else self.gamma
+        where = None  # places of what a round releases, of copies and sums of whole models
+        if self.codec.traits.differences and getattr(self.algorithm, "fragments", 1) > 1:
+            where = to_device(places(self.algorithm, state.rows.shape[-1], round=round), state.rows.device)  # [Q]
+            if copies is None or sums is None:
+                copies = sums = state.public.rows * self.even
         few = _Few(
-            net, codec=self.codec, gamma=gamma, round=round, copies=copies, sums=sums, whole=whole, even=self.even
+            net,
+            codec=self.codec,
+            gamma=gamma,
+            round=round,
+            copies=copies if copies is None or where is None else copies.index_select(-1, where),
+            sums=sums if sums is None or where is None else sums.index_select(-1, where),
+            whole=whole,
+            even=self.even,
         )
         after = await self.algorithm.round(replace(state, extra=extra), learner, few, round)
         if few.copies is None or few.sums is None:
             return after
-        return replace(after, extra={**after.extra, COPIES: few.copies, SUMS: few.sums})
+        if where is None or copies is None or sums is None:
+            copies, sums = few.copies, few.sums
+        else:
+            copies, sums = copies.index_copy(-1, where, few.copies), sums.index_copy(-1, where, few.sums)
+        return replace(after, extra={**after.extra, COPIES: copies, SUMS: sums})
 
 
 COPIES, SUMS = "copies", "sums"

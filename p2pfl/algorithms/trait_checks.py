@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack
 
 import torch
 
-from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
+from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, train_while
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import (
@@ -292,6 +292,12 @@ class CheckedLearner:
     def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Coroutine[Any, Any, Fitted]:
         """Train as the wrapped learner does."""
         return self._waits.within(self._training.fit(rows, **options))
+
+    def train_while(
+        self, training: Coroutine[Any, Any, Fitted], exchange: Coroutine[Any, Any, Result]
+    ) -> Coroutine[Any, Any, tuple[Fitted, Result]]:
+        """Train during an exchange as the wrapped learner does."""
+        return self._waits.within(train_while(self._training, training, exchange))
 
     def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Coroutine[Any, Any, Rows]:
         """Return gradients as the wrapped learner does."""

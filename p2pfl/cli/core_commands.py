@@ -47,11 +47,14 @@ class SwarmOptions(TrainingOptions, PeersOptions):
 
 
 class RunOptions(SwarmOptions):
-    """Spawn every peer as its own process on this machine."""
+    """Run every peer of an experiment on this machine."""
 
     one_table: ClassVar[str] = "start the peer whose table is here with p2pfl peer --name"
 
     broker: Annotated[list[str], Option("not the embedded one, such as mqtt://host:1883; again to fail over", "URL")]
+    workers: Annotated[
+        int | None, Option("processes that share the peers (default: one for each of up to 128 peers)", "N", count)
+    ] = None
     keep_rows: Annotated[bool, KEEP_ROWS] = False
 
 

@@ -73,6 +73,7 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
         scores = ", ".join(f"{name} {number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {scores}" if scores else f"{result['peer']} has the result"))
         lines += [Text(sentence) for sentence in comparing.describe_gain(result)]
+        lines += [] if result.get("computing") is None else [Text(_computing(result))]
         lines += [*_stop_lines(result), *_account_lines(result), *_alarms(result)]
     explanation = explanation_of(result)
     if explanation is not None and explanation.regression is not None:
@@ -161,11 +162,17 @@ def _rounds(result: Mapping[str, Any]) -> str:
     return f"{count} round{'' if count == 1 else 's'} of {describe_exchange(result['steps'])}"
 
 
+def _computing(result: Mapping[str, Any]) -> str:
+    """Return the share of the time in which peers train."""
+    return f"{result['computing']:.1%} of the time training"
+
+
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     """Return what a run cost, and what went wrong in it."""
     when = f"{result['wall_s']:.1f} s{', as predicted' if result.get('predicted') else ''}"
     parts = [
         f"{_rounds(result)} in {when}, {result['start_s']:.1f} s to start",
+        *([] if result.get("computing") is None else [_computing(result)]),
         f"{size(result['bytes_sent'])} sent by {result['peers']} peers",
     ]
     if result["peer_memory"] is not None:

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import random
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -275,6 +276,16 @@ def _pool(process: int, count: int) -> ThreadPoolExecutor:
     """Return the threads of a process; a forked process has none of them and makes its own."""
     del process
     return ThreadPoolExecutor(count, thread_name_prefix="p2pfl")
+
+
+def raise_file_limit() -> int:
+    """Let this process open as many files as the system permits, and return their number; each connection is one."""
+    import resource  # noqa: PLC0415 (Windows has none)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else sys.maxsize
 
 
 def one_heap() -> None:

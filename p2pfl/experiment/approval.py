@@ -24,7 +24,7 @@ from p2pfl.experiment.file.reading import convert_section, flat, load_table, pla
 from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
-from p2pfl.privacy.keys import Identity, canonical, key_text, sign_text, verify_text
+from p2pfl.privacy.keys import Identity, canonical, key_text, sign_text, signed_fields, verify_text
 
 FOLDER = "approvals"
 """Folder of approvals beside the policy."""
@@ -85,16 +85,6 @@ class Approval(Section, frozen=True, kw_only=True):
     date: dt.date
     officer: str
     signature: str = ""
-
-    @property
-    def message(self) -> bytes:
-        """Bytes that the officer signs."""
-        return canonical(msgspec.structs.replace(self, signature="").results())
-
-    @property
-    def valid(self) -> bool:
-        """True if the owner of ``officer`` signed it."""
-        return verify_text(self.officer, self.message, self.signature, domain=DOMAIN)
 
     def results(self) -> dict[str, Any]:
         """Return the fields as values for JSON."""
@@ -187,7 +177,9 @@ def approve(
         date=today,
         officer=policy.officer,
     )
-    return msgspec.structs.replace(approval, signature=sign_text(officer, approval.message, domain=DOMAIN))
+    return msgspec.structs.replace(
+        approval, signature=sign_text(officer, signed_fields(approval.results()), domain=DOMAIN)
+    )
 
 
 def write_approval(approval: Approval, policy: Path) -> Path:
@@ -218,9 +210,11 @@ def approval_of(experiment: Experiment, policy: Path) -> Approval | None:
     path = _approval_path(policy, experiment_digest(experiment))
     if not path.is_file():
         return None
-    approval = convert_section(load_table(path), Approval, origin=str(path))
+    table, known = load_table(path), Approval.__struct_fields__
+    approval = convert_section({key: table[key] for key in known if key in table}, Approval, origin=str(path))
+    signed = verify_text(approval.officer, signed_fields(msgspec.to_builtins(table)), approval.signature, domain=DOMAIN)
     stated = read_policy(policy)
-    if approval.officer != stated.officer or not approval.valid or approval.digest != experiment_digest(experiment):
+    if approval.officer != stated.officer or not signed or approval.digest != experiment_digest(experiment):
         raise InputError(f"{path} is not signed by the officer that {policy} names; approve the experiment again")
     return approval
 

@@ -144,6 +144,7 @@ ALGORITHMS = Catalogue(
         "fedadam": "fedopt:FedAdam",
         "fedyogi": "fedopt:FedYogi",
         "fedadagrad": "fedopt:FedAdagrad",
+        "diloco": "diloco:DiLoCo",
         "fine_tuning": "fine_tuning:FineTuning",
         "ditto": "ditto:Ditto",
         "pfedme": "pfedme:PFedMe",
@@ -210,8 +211,8 @@ CODECS = Catalogue(
         "bfloat16": "codecs:Half",
         "quantise": "codecs:Quantise",
         "qsgd": "codecs:QSGD",
-        "top_k": "codecs:TopK",
-        "random_k": "codecs:RandomK",
+        "top_k": "sparse_codecs:TopK",
+        "random_k": "sparse_codecs:RandomK",
     },
 )
 

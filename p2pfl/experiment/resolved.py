@@ -42,7 +42,7 @@ from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.site_policy import stated_least
 from p2pfl.learning import Learner, TorchLearner, learner_traits
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.learner import ChecksCells, KeepsOwn, KeepsPrivate
+from p2pfl.learning.learner import ChecksCells, KeepsOwn, KeepsPrivate, SharesBase
 from p2pfl.learning.models import MODELS
 from p2pfl.learning.modules.trained_part import DividedModel
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
@@ -395,7 +395,8 @@ class Plan:
         model = {key: value for key, value in self.experiment.model.options.items() if key != "path"}
         settings |= {"model.options": str(model)} if model else {}
         start = self._public(self.learner.start(self.topology.peers[:1])[0])
-        base = "" if self.frozen is None else self.frozen.base  # of what is left out
+        owner = self.learner.bare if self.frozen is None else self.frozen
+        base = owner.base if isinstance(owner, SharesBase) else ""  # of what is left out
         if not learner_traits(self.learner).private:  # whose sizes nobody else knows
             settings["model"] = _digest(repr(self.learner.layout).encode())
             settings["start"] = _digest(b"".join([*map(_raw, start.values()), base.encode()]))

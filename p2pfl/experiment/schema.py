@@ -520,9 +520,9 @@ class CompressionSettings(Section, frozen=True):
         random numbers (``random_k``), or all in few bits (``qsgd``, ``quantise``); or a ``package.module:Class``.
     options
         Arguments of the class: ``share`` of the numbers that ``top_k`` and ``random_k`` send, ``levels`` of ``qsgd`` (7
-        take 4 bits, 127 take 8), ``bits`` of ``quantise``. Where differences travel also ``gamma``, how far a peer
-        moves towards what its neighbours sent, and ``refresh``, rounds between whole models, which repair what lost
-        messages left.
+        take 4 bits, 127 take 8), ``bits`` of ``quantise`` and ``top_k``. Where differences travel also ``gamma``, how
+        far a peer moves towards what its neighbours sent, and ``refresh``, rounds between whole models, which repair
+        what lost messages left.
     zstd
         Also compress without loss; works with every other setting.
     """

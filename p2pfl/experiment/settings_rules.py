@@ -451,6 +451,12 @@ PRIVATE = (
         PAIRWISE,
     ),
     SettingsRule(
+        "learning.algorithm_options.fragments",
+        lambda it: it.mode.sums and _fragments(it),
+        'with privacy.mode = "{mode}", because sums of other parts of the models each round show more than was checked',
+        'leave it out, or set privacy.mode to "pairwise"',
+    ),
+    SettingsRule(
         "topology.kind",
         lambda it: it.mode.sums and it.graph and it.graph.period > 1,
         'with privacy.mode = "{mode}", because each graph shows every receiver another sum',
@@ -476,6 +482,11 @@ PRIVATE = (
 """Privacy modes."""
 
 
+def _fragments(it: Composition) -> bool:
+    """Return whether each round releases another part of the model."""
+    return int(it.experiment.learning.algorithm_options.get("fragments", 1)) > 1
+
+
 def _decided(when: When) -> When:
     return lambda it: it.mode.masks and it.experiment.privacy.departures != "unsettled" and when(it)
 
@@ -493,6 +504,7 @@ DECIDED = tuple(
             "with privacy.mask_graph, because only neighbours know that they have each other's models",
         ),
         (lambda it: not it.algorithm.linear, "with {algorithm}, which {it.algorithm.nonlinear}"),
+        (_fragments, "with fragments of models, because masks are settled for whole models"),
         (
             lambda it: _sparse(it) and (it.graph.period > 1 or it.graph.directed or not it.graph.symmetric),
             "on {kind} with these weights, because masks cancel only where both ends of an edge weigh it alike",

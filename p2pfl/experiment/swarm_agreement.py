@@ -84,7 +84,17 @@ class PeersAgreement:
         """True if exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
         it = self.plan.asked
         hidden = it.claims or (it.mode.hides and not it.mode.masks and not it.mode.sums)
-        return learner_traits(self.plan.learner).any_data and not hidden
+        return not hidden and (self._knows_data or self._tallies_alone)
+
+    @property
+    def _knows_data(self) -> bool:
+        return learner_traits(self.plan.learner).any_data
+
+    @property
+    def _tallies_alone(self) -> bool:
+        """True if only the learner knows its data, and all its scores follow from sums of its tallies."""
+        learner = self.plan.learner
+        return isinstance(learner.bare, Tallies) and not learner_traits(learner).additive and not self._knows_data
 
     async def open(self, net: Neighbourhood) -> tuple[Plan, Statistics]:
         """Agree on the statistics of the features; the plan with the features of the peers at hand scaled by them.
@@ -167,7 +177,7 @@ class PeersAgreement:
 
     def _copies(self, net: Neighbourhood, total: Ints) -> int:
         """Return how many peers have counted each test sample: one, or all that share a common test part."""
-        if self.plan.experiment.data.owned:
+        if self.plan.experiment.data.owned or not self._knows_data:
             return 1
         return max(1, count_samples(total) // max(1, len(self.plan.federation.test[net.peers[0]])))
 

@@ -440,6 +440,19 @@ class Federated(Protocol):
     federation: Federation
 
 
+@runtime_checkable
+class SharesBase(Protocol):
+    """A learner with constants that no row contains and all peers must share.
+
+    Attributes
+    ----------
+    base
+        Digest of the constants, which neighbours compare; empty if there are none.
+    """
+
+    base: str
+
+
 def learner_traits(learner: Learner) -> LearnerTraits:
     """Return the traits of a learner, beneath its wrappers; the neutral ones where it declares none."""
     traits: LearnerTraits = getattr(learner.bare, "traits", LearnerTraits())

@@ -201,6 +201,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Seconds altogether, without baselines.
     training_s
         Seconds of local training, all peers.
+    computing
+        Share of the time of their rounds in which peers train; null in a simulation without a network.
     peer_memory
         Private memory of a peer process, median, in bytes.
     bytes_sent
@@ -247,6 +249,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     wall_s: float
     total_s: float
     training_s: float
+    computing: float | None = None
     peer_memory: int | None
     bytes_sent: int
     missed: int
@@ -292,6 +295,8 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     privacy
     alarms
         What harmed the result.
+    computing
+        Share of the time of its rounds in which the peer trains.
     unsettled
         By peer.
     best
@@ -320,6 +325,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     alone: dict[str, float] | None = None
     intervals: dict[str, GainInterval] = {}
     explained: Explained | None = None
+    computing: float | None = None
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET
     split: str | msgspec.UnsetType = msgspec.UNSET

@@ -71,6 +71,29 @@ class Durations:
     training: float | None = None
 
 
+def computing_share(records: Sequence[Record]) -> float | None:
+    """Return the share of the time of their rounds in which peers train; ``None`` without times, as in a simulation.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> some = {"peer": "ada", "scores": {}, "training_loss": None, "distance": 0.0, "bytes_out": 0, "bytes_in": 0}
+    >>> some |= {"received": 0, "seconds_training": 3.0, "seconds_waiting": 1.0}
+    >>> ends = [datetime(2026, 1, 1, second=second, tzinfo=UTC) for second in (10, 14)]
+    >>> computing_share([Record(round=round, time=end, **some) for round, end in enumerate(ends)])
+    0.75
+    """
+    begun, ended, training = dict[str, float](), dict[str, float](), 0.0
+    for record in records:
+        if record.time is None:
+            return None
+        ended[record.peer] = record.time.timestamp()
+        begun.setdefault(record.peer, ended[record.peer] - record.seconds_training - record.seconds_waiting)
+        training += record.seconds_training
+    spans = sum(ended[peer] - begun[peer] for peer in ended)
+    return training / spans if spans > 0 else None
+
+
 def summarise(
     plan: Plan,
     *,
@@ -203,6 +226,7 @@ def summarise(
         wall_s=seconds.rounds,
         total_s=seconds.total,
         training_s=sum(record.seconds_training for record in records) if training is None else training,
+        computing=computing_share(records),
         peer_memory=memory,
         bytes_sent=sum(record.bytes_out for record in last.values()) if sent is None else sent,
         missed=sum(len(record.missed) for record in records),

@@ -29,7 +29,7 @@ COPIES_PER_STATE = 2.7
 
 STATES: Mapping[str, int] = {
     **dict.fromkeys(
-        ("d2", "exact_diffusion", "gradient_tracking", "qg_dsgdm", "choco", "ditto", "pfedme", "fedavgm"), 1
+        ("d2", "exact_diffusion", "gradient_tracking", "qg_dsgdm", "choco", "ditto", "pfedme", "fedavgm", "diloco"), 1
     ),
     **dict.fromkeys(("fedadam", "fedyogi", "fedadagrad", "power_gossip"), 2),
     "scaffold": 3,

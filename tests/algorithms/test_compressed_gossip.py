@@ -18,6 +18,7 @@ from p2pfl.algorithms import (
     Averaging,
     Choco,
     Compressed,
+    DiLoCo,
     FedAvg,
     FedNova,
     FedPer,
@@ -27,9 +28,10 @@ from p2pfl.algorithms import (
     State,
     start,
 )
-from p2pfl.core.codecs import QSGD, At, Half, Quantise, RandomK, TopK, encode_rows
+from p2pfl.core.codecs import QSGD, At, Half, Quantise, encode_rows
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Public, Released, derived, run_without_loop
+from p2pfl.core.sparse_codecs import RandomK, TopK
 from p2pfl.simulation import Faults
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.playing import AttendanceAlgorithm
@@ -40,6 +42,7 @@ GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
 W = topology.metropolis(GRAPH).matrix.toarray()
 CODECS = {
     "top 20 %": TopK(0.2),
+    "top 20 % in 2 bits": TopK(0.2, bits=2),
     "random 20 %": RandomK(0.2, seed=SEED),
     "QSGD": QSGD(16, seed=SEED),
     "4 bits": Quantise(4),
@@ -286,6 +289,26 @@ class Twice:
         half = state.rows[:, :21]
         await self.average(net, half, since=derived(lambda rows: rows[:, :21], state.public), masses=None)
         return State((await net.mix(Released(state.rows))).values, state.public)
+
+
+@pytest.mark.parametrize("overlap", ["none", "late"])
+def test_fragments_are_mixed_by_choco_gossip_of_their_places(overlap):
+    learner, _ = classifier(wine(GRAPH.peers), batch=8)
+    codec, gamma, size, ones = TopK(0.2, bits=2), 0.3, learner.layout.size, torch.ones(8, dtype=torch.bool)
+    algorithm = DiLoCo(fragments=2, overlap=overlap, global_rate=1.0, momentum=0.0, keep=0.0)
+    states = play(Compressed(algorithm, codec, gamma), learner, GRAPH, rounds=ROUNDS)
+    x, run = learner.start(GRAPH.peers), Inline(learner, present=lambda _: ones, clock=lambda: 0.0)
+    copies = x.clone()
+    for round in range(ROUNDS):
+        part = slice(size // 2) if round % 2 == 0 else slice(size // 2, size)
+        fitted = run_without_loop(run.fit(x, peers=GRAPH.peers, round=round)).rows
+        sent = (fitted if overlap == "none" else x)[:, part]
+        copies[:, part] += encode_rows(codec, sent - copies[:, part], at=At(GRAPH.peers, round, 0))[0]
+        x = fitted.clone()
+        if overlap == "none" or round:
+            x[:, part] = sent + gamma * ((torch.from_numpy(W) @ copies - copies)[:, part])
+        assert (states[round + 1].rows - x).abs().max() < 1e-10
+        assert (states[round + 1].extra["copies"] - copies).abs().max() < 1e-10
 
 
 def test_the_shared_part_of_rows_is_mixed_by_choco_gossip_as_whole_rows_are():

@@ -8,7 +8,7 @@ from stacks import SEED, classifier, play, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, PartialSharing
-from p2pfl.core.codecs import choose_positions
+from p2pfl.core.sparse_codecs import choose_positions
 from p2pfl.simulation import simulate
 
 RING = topology.ring(5)

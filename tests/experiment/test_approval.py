@@ -2,6 +2,7 @@
 
 import datetime as dt
 import shutil
+import tomllib
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import tomli_w
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read, write
 from p2pfl.experiment.approval import (
+    DOMAIN,
     approve,
     approver,
     consent_problems,
@@ -17,7 +19,7 @@ from p2pfl.experiment.approval import (
     write_approval,
 )
 from p2pfl.experiment.site_policy import read_policy
-from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text
+from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text, sign_text, signed_fields
 
 OFFICER, OPERATOR = (Identity.generate(SeededSource(7), peer=name) for name in ("officer", "operator"))
 TODAY = dt.date(2026, 11, 27)
@@ -165,6 +167,22 @@ def test_a_changed_approval_is_refused(ward, field, value):
     approval = msgspec.toml.decode(path.read_bytes())
     path.write_text(tomli_w.dumps(approval | {field: value}))
     with pytest.raises(InputError, match="is not signed by the officer"):
+        problems(ward)
+
+
+def test_an_approval_keeps_its_signature_where_versions_have_other_fields(ward):
+    path = signed(ward)
+    written = tomllib.loads(path.read_text())
+    earlier = {key: value for key, value in written.items() if key != "columns"}
+    for table in (earlier, written | {"later": {"day": dt.date(2030, 1, 2)}}):
+        message = signed_fields(msgspec.to_builtins(table))
+        path.write_text(tomli_w.dumps(table | {"signature": sign_text(OFFICER, message, domain=DOMAIN)}))
+        assert problems(ward) == []
+    path.write_text(path.read_text().replace("2030-01-02", "2031-01-02"))
+    with pytest.raises(InputError, match="is not signed by the officer"):
+        problems(ward)
+    path.write_text(tomli_w.dumps({key: value for key, value in written.items() if key != "purpose"}))
+    with pytest.raises(InputError, match="purpose"):
         problems(ward)
 
 

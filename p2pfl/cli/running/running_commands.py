@@ -52,8 +52,11 @@ def run(options: RunOptions) -> int:
     check_kept_rows(resolved, wanted=options.keep_rows, resumed=folder)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
-    lines = view.Lines(resolved, peers=len(resolved.topology.peers), quiet=options.json, compares=compare)
-    with _kept(folder, again=f"p2pfl run --resume {folder}{_trust(options)}"):
+    peers = len(resolved.topology.peers)
+    lines = view.Lines(resolved, peers=peers, quiet=options.json, compares=compare)
+    note_processes(peers, options.workers)
+    shared = "" if options.workers is None else f" --workers {options.workers}"
+    with _kept(folder, again=f"p2pfl run --resume {folder}{shared}{_trust(options)}"):
         result = swarm.run(
             experiment,
             folder=folder,
@@ -62,8 +65,19 @@ def run(options: RunOptions) -> int:
             resume=again,
             baselines=compare,
             keep_rows=options.keep_rows,
+            workers=options.workers,
         )
     return _finish(result.summary, folder, options)
+
+
+def note_processes(peers: int, workers: int | None) -> None:
+    """State how many processes serve the peers, where neither the user nor one process for each peer says so."""
+    from p2pfl.network.peer.launch.process_groups import count_processes  # noqa: PLC0415
+
+    count = count_processes(peers, workers)
+    if workers is None and count < peers:
+        what = "process" if count == 1 else "processes"
+        terminal.note(f"{peers} peers share {count} {what}, one for each core; choose another number with --workers")
 
 
 def simulate(options: SimulateOptions) -> int:
@@ -206,10 +220,10 @@ def peer(options: PeerOptions) -> int:
             log.observe(event)
             if isinstance(event, Done):  # what follows may be interrupted
                 done = event
-                own.finish(conclude(event, alarms=log.alarms))
+                own.finish(conclude(event, alarms=log.alarms, records=own.metrics))
                 erase_keys(folder)
             elif isinstance(event, Alone) and done is not None:
-                own.finish(conclude(done, alarms=log.alarms, alone=event))
+                own.finish(conclude(done, alarms=log.alarms, alone=event, records=own.metrics))
             lines.observe(event)
 
         for warning in password_warnings(experiment, urls=urls, peer=options.name):

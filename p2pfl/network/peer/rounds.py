@@ -189,6 +189,7 @@ class Rounds:
             parts.plan, parts.connection, parts.hiding, round=round, total_round=round + 1, attempts=attempts
         )
         net.witness = parts.witness
+        net.idle_clock = parts.training.idle_clock
         return net
 
     def _repeat(self, algorithm: Algorithm) -> Algorithm:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Unpack
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, Unpack
 
 import torch
 
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped, run_without_loop
 from p2pfl.core.rows import Rows, distances
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
+
+Result = TypeVar("Result")
 
 
 class Threaded:
@@ -28,14 +31,13 @@ class Threaded:
         self.learner = learner
         self.count = count
         self.seconds = 0.0
+        self._begun: float | None = None  # when the training that runs began
         self.update: float | None = None  # how far the last training moved the row
 
     async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train the rows."""
-        clock = asyncio.get_running_loop().time
-        begun = clock()
-        fitted, self.update = await asyncio.to_thread(self._fit, rows, **options)
-        self.seconds += clock() - begun
+        with self._timed():
+            fitted, self.update = await asyncio.to_thread(self._fit, rows, **options)
         return fitted
 
     def _fit(self, rows: Rows, **options: Unpack[Fitting]) -> tuple[Fitted, float]:
@@ -45,13 +47,40 @@ class Threaded:
             self.count(options["round"], None if active is None else active.tolist())
         return fitted, float(distances(fitted.rows, rows))
 
+    async def train_while(
+        self, training: Coroutine[Any, Any, Fitted], exchange: Coroutine[Any, Any, Result]
+    ) -> tuple[Fitted, Result]:
+        """Train in a thread while models are exchanged; an exchange that fails ends with the training."""
+        exchanging = asyncio.ensure_future(exchange)
+        try:
+            fitted = await training
+        except BaseException:
+            exchanging.cancel()
+            await asyncio.wait([exchanging])
+            if not exchanging.cancelled():
+                exchanging.exception()  # the training's error is the first one
+            raise
+        return fitted, await exchanging
+
     async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients of the rows."""
-        clock = asyncio.get_running_loop().time
-        begun = clock()
-        slopes = await asyncio.to_thread(self.learner.gradient, rows, **options)
-        self.seconds += clock() - begun
-        return slopes
+        with self._timed():
+            return await asyncio.to_thread(self.learner.gradient, rows, **options)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Count the seconds of training, unless it fails."""
+        self._begun = asyncio.get_running_loop().time()
+        try:
+            yield
+            self.seconds += asyncio.get_running_loop().time() - self._begun
+        finally:
+            self._begun = None
+
+    def idle_clock(self) -> float:
+        """Return a time that stands still during training."""
+        now = asyncio.get_running_loop().time()
+        return (now if self._begun is None else self._begun) - self.seconds
 
 
 class ThreadedNeighbourhood(Wrapped):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -139,7 +140,11 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     date
         Time of the certificate, in UTC.
     request
-        Who asked and when, in their words; empty if nobody has said so.
+        Who asked and when, in the words of the operator; empty if nobody has said so.
+    requests
+        Requests that peers have signed (:class:`p2pfl.plugins.evidence.withdrawal_request.WithdrawalRequest`).
+    starts
+        Incarnations of each peer that asks, which the evidence of the old run has; none in a simulation.
     peers
         Peers that left.
     withdrawals
@@ -180,6 +185,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     replay: FolderName
     date: str
     request: str = ""
+    requests: tuple[dict[str, Any], ...] = ()
+    starts: dict[str, tuple[int, ...]] = {}
     peers: tuple[str, ...]
     withdrawals: tuple[Withdrawal, ...]
     method: Literal["replay"] = "replay"
@@ -216,7 +223,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 def sign_certificate(certificate: Certificate, signer: Identity) -> Certificate:
     """Return a certificate with the signature of an identity."""
     named = msgspec.structs.replace(certificate, signer=key_text(signer.public))
-    message = signed_fields(msgspec.json.encode(named))
+    message = signed_fields(msgspec.to_builtins(named))
     return msgspec.structs.replace(named, signature=sign_text(signer, message, domain=DOMAIN))
 
 
@@ -244,7 +251,7 @@ def read_certificate(path: Path) -> tuple[bytes, Certificate]:
     text = read_bounded(path, largest=LARGEST_FILE)
     try:
         certificate = msgspec.json.decode(text, type=Certificate)
-        return signed_fields(text), certificate
+        return signed_fields(json.loads(text)), certificate
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is no certificate ({error}); name a {FILE} that p2pfl forget wrote") from None
 

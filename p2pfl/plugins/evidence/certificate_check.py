@@ -9,8 +9,10 @@ import msgspec
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from p2pfl.core.errors import InputError
 from p2pfl.plugins.evidence.certificate import Certificate, file_digest, read_deletion
-from p2pfl.privacy.keys import Roster, key_text
+from p2pfl.plugins.evidence.withdrawal_request import SignedRequest, certified_faults
+from p2pfl.privacy.keys import Roster, fingerprint, key_text, parse_key
 from p2pfl.results.evidence import tensors_digest
 from p2pfl.results.formats import count_of
 from p2pfl.results.run_files import table_of
@@ -53,22 +55,46 @@ def check_certificate(
         Public keys of all peers; without it a signature by any key passes.
     """
     result = CertificateCheck()
+    _check_requests(certificate, roster, result)
     if not certificate.signer:
         result.faults.append("nobody has signed it")
     elif not certificate.signed_in(message):
         result.faults.append("it was changed after it was signed")
     elif roster is not None:
-        signers = {peer for peer, key in roster.peers.items() if key_text(key) == certificate.signer}
+        trusted = {peer: key for peer, key in roster.peers.items() if key not in roster.revoked}
+        signers = {peer for peer, key in trusted.items() if key_text(key) == certificate.signer}
         if missing := sorted({*certificate.holders} - signers):
             result.faults.append(f"no key of {', '.join(missing)} in the roster has signed it")
         elif not certificate.holders:
             result.faults.append("it names nobody whose copies of the old model it is about")
-    if not result.faults:
+    if not result.faults and certificate.signer:
         holders = ", ".join(certificate.holders)
         result.checked.append("the signature" if roster is None else f"the signature of {holders}")
     _check_models(certificate, replay, result)
     _check_deletion(certificate, old, result)
     return result
+
+
+def _check_requests(certificate: Certificate, roster: Roster | None, result: CertificateCheck) -> None:
+    """Check the requests that a certificate has, and name those who leave and have signed none."""
+    for table in certificate.requests:
+        try:
+            signed = SignedRequest.of(table, origin="a request in it")
+        except InputError as error:
+            result.faults.append(str(error))
+            continue
+        request = signed.request
+        faults = certified_faults(signed, certificate, roster)
+        result.faults.extend(faults)
+        if not faults:
+            key = f"the key {fingerprint(parse_key(request.signer))}" if roster is None else "its key in the roster"
+            result.checked.append(f"that {request.peer} has signed the request with {key}")
+        if roster is not None and request.roster != roster.digest:
+            result.unchecked.append(f"the roster with which {request.peer} asked, which is not the one given")
+    asked = {str(table.get("peer")) for table in certificate.requests}
+    left = {*certificate.peers, *(each.peer for each in certificate.withdrawals)}
+    if silent := sorted(left - asked):
+        result.unchecked.append(f"whether {', '.join(silent)} asked for this: no request is signed by the peer")
 
 
 def _check_models(certificate: Certificate, replay: Path, result: CertificateCheck) -> None:
@@ -122,15 +148,16 @@ def _check_deletion(certificate: Certificate, old: Path, result: CertificateChec
         result.checked.append(f"that {count_of(files, 'file')} of {certificate.run} have nothing of a model")
 
 
-def check_together(certificates: Sequence[Certificate], *, known: bool, held: bool) -> CertificateCheck:
+def check_together(certificates: Sequence[Certificate], *, roster: Roster | None, held: bool) -> CertificateCheck:
     """Compare the certificates of several peers, and name those that are missing.
 
     Parameters
     ----------
     certificates
         One or more.
-    known
-        True if the holders that each certificate names have signed it, by a roster.
+    roster
+        Public keys of all peers, by which the holders that each certificate names have signed it. All in it remain but
+        those who left; without it, all whom the certificates name.
     held
         True if a model file of each certificate has the tensors that it states.
     """
@@ -144,11 +171,17 @@ def check_together(certificates: Sequence[Certificate], *, known: bool, held: bo
             result.faults.append(f"{each.replay} has another new model than {first.replay}")
     holders = {peer for each in certificates for peer in each.holders}
     remaining = holders | {peer for each in certificates for peer in each.others}
+    if roster is not None:
+        remaining |= {*roster.peers} - {*first.peers}
     if missing := sorted(remaining - holders):
-        result.unchecked.append(f"the copies of {', '.join(missing)}, who remain and whose certificates were not given")
+        result.unchecked.append(f"the copies of {', '.join(missing)}, who remain and whose certificates are missing")
     elif not result.faults:
         verb, names = "hold" if held else "certify", ", ".join(sorted(holders))
         models = f", and that all {verb} the same new model" if first.parameters and len(remaining) > 1 else ""
-        who = "that all who remain have certified" if known else "that all certificates together name all who remain"
+        who = (
+            "that all who remain have certified"
+            if roster is not None
+            else "that all certificates together name all who remain"
+        )
         result.checked.append(f"{who}: {names}{models}")
     return result

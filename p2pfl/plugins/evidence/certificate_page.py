@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+import msgspec
+
 from p2pfl.plugins.evidence.certificate import FILE, PROMISE, Certificate, EmptiedFile
+from p2pfl.plugins.evidence.withdrawal_request import WithdrawalRequest
 from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Section, pairs
 from p2pfl.results.formats import count_of
 from p2pfl.results.pages.rendering import page
@@ -43,8 +46,7 @@ ACCEPTED = "Whoever has both the old and the new model learns this, which was ac
 def sentences(certificate: Certificate) -> Iterator[str]:
     """Yield what a certificate says, for a terminal."""
     yield f"{_who_left(certificate)} left {certificate.run}; {certificate.replay} is the run that never had them"
-    if certificate.request:
-        yield f"asked by: {certificate.request}"
+    yield from (f"asked by: {each}" for each in _asked(certificate))
     yield f"{count_of(certificate.rounds, 'round')} were played again; the models are equal {certificate.precision}"
     for same, words in DATA_WORDS.items():
         if peers := [peer for peer, each in certificate.data.items() if each is same]:
@@ -63,6 +65,19 @@ def sentences(certificate: Certificate) -> Iterator[str]:
         yield f"signed {certificate.signed}"
 
 
+def asked_by(request: WithdrawalRequest) -> str:
+    """Return in words who has signed a request, when and why."""
+    reason = f": {request.reason}" if request.reason else ""
+    return f"{request.peer}, in a signed request of {date_words(request.date)} for {request.who} to leave{reason}"
+
+
+def _asked(certificate: Certificate) -> list[str]:
+    """Return who asked, and whether they signed."""
+    requests = [msgspec.convert(table, WithdrawalRequest) for table in certificate.requests]
+    words = [f"{certificate.request} (not signed by the peer)"] if certificate.request else []
+    return [*map(asked_by, requests), *words]
+
+
 def certificate_page(certificate: Certificate) -> str:
     """Return a certificate as a page, whose first lines a data protection officer reads without the rest."""
     withdrawn = [(each.peer, each.people, each.digest) for each in certificate.withdrawals]
@@ -76,8 +91,8 @@ def certificate_page(certificate: Certificate) -> str:
                     {
                         "who": _who_left(certificate),
                         "from the files of": ", ".join(certificate.holders) or "not stated",
-                        "asked by": certificate.request or "not stated",
-                        "erased on": _date(certificate),
+                        "asked by": "; ".join(_asked(certificate)) or "not stated",
+                        "erased on": date_words(certificate.date),
                         "run that had the data": certificate.run,
                         "run that never had them": certificate.replay,
                         "GDPR, article": ", ".join(certificate.law),
@@ -212,12 +227,12 @@ def _emptied(file: EmptiedFile) -> str:
     return ", ".join(dict.fromkeys(LEARNED_WORDS.get(key, "scores") for key in file.keys))
 
 
-def _date(certificate: Certificate) -> str:
-    """Return the date as people write it; as it stands where it is none."""
+def date_words(text: str) -> str:
+    """Return a date as people write it; as it stands where it is none."""
     try:
-        date = datetime.fromisoformat(certificate.date)
+        date = datetime.fromisoformat(text)
     except ValueError:
-        return certificate.date
+        return text
     return f"{date.day} {date:%B %Y, %H:%M %Z}"
 
 

@@ -22,16 +22,24 @@ class ForgetOptions(OutputOptions, AccountingOptions, TrustOptions):
         str | None, Option("start from this model: of a replay of the run with whose model the old one started", "FILE")
     ] = None
     replayed: Annotated[str | None, Option("the run directory of live peers that have played it already", "RUN")] = None
-    request: Annotated[str, Option("who asked and when, which the certificate says", "TEXT")] = ""
-    key: Annotated[str | None, Option("private key that signs the certificate", "FILE")] = None
+    ask: Annotated[
+        str | None, Option("only write a request to leave, which the --key of the peer that withdraws signs", "FILE")
+    ] = None
+    request: Annotated[
+        list[str],
+        Option("a request that a peer has signed, again for more; or a text: who asked, or with --ask why", "FILE"),
+    ]
+    key: Annotated[str | None, Option("private key that signs the certificate, or the request", "FILE")] = None
     html: Annotated[str | None, Option("write the certificate as a page for the data protection officer", "FILE")] = (
         None
     )
     keep: Annotated[bool, Option("keep the models of the old run, which the certificate then says")] = False
     check: Annotated[
-        bool, Option("check the signatures, the models and the deleted files of the certificates of all peers")
+        bool, Option("check the certificates of all peers; with --request, whether it is one to leave this run")
     ] = False
-    roster: Annotated[str | None, Option("with --check: the public keys of all peers", "FILE")] = None
+    roster: Annotated[
+        str | None, Option("the public keys of all peers, for signatures of certificates and requests", "FILE")
+    ] = None
     opening: Annotated[str | None, Option("with --check: the key of the hash of withdrawn keys", "FILE")] = None
 
 

@@ -46,7 +46,9 @@ from p2pfl.plugins.evidence.forgetting import (
     precision_of,
     withdrawn_keys,
 )
+from p2pfl.plugins.evidence.request_command import ask, check_requests, requests_of
 from p2pfl.plugins.evidence.starting_model import check_start, lacks_start
+from p2pfl.plugins.evidence.withdrawal_request import SECRET_LENGTH, read_openings, write_openings
 from p2pfl.privacy.keys import Identity, Roster
 from p2pfl.results.run_files import records_of, table_of
 
@@ -55,8 +57,6 @@ if TYPE_CHECKING:  # it imports torch
 
 OPENING_FILE = "withdrawn.key"
 """Name of the file with the key of the hashes of withdrawn keys, which stays with the owner."""
-
-SECRET_LENGTH = 32
 
 
 def run(options: ForgetOptions) -> int:
@@ -70,9 +70,16 @@ def run(options: ForgetOptions) -> int:
         A certificate is not so.
     """
     if options.check:
-        return _check(options)
+        return check_requests(options) if options.request else _check(options)
+    return _forget(options)
+
+
+def _forget(options: ForgetOptions) -> int:
+    """Replay, certify and delete; or write a request to do so."""
     if len(options.run) > 1:
         raise InputError("several runs go with --check alone; forget in one run after the other")
+    if options.ask is not None:
+        return ask(options)
     old = Path(options.run[0])
     check_repeatable(old, live=options.replayed is not None)
     check_trust(old, trust=options.trust_code, command="forget")
@@ -80,11 +87,15 @@ def run(options: ForgetOptions) -> int:
     before = read(old / "experiment.toml", trust_code=True)  # as checked above
     make = _played if options.replayed is not None else _replayed
     replay, resolved = make(options, old, before)
-    secret = secrets.token_bytes(SECRET_LENGTH)
     after = resolved.experiment
     withdrawn = withdrawn_keys(after, resolved.federation.peers)
+    asked = requests_of(options, old, before, resolved)
+    fresh = secrets.token_bytes(SECRET_LENGTH)
+    openings = dict.fromkeys(withdrawn, fresh) | {
+        each.request.peer: each.secret for each in asked.signed if each.secret
+    }
     if withdrawn:
-        replace_file(replay / OPENING_FILE, secret.hex().encode() + b"\n", mode=0o600)
+        write_openings(replay / OPENING_FILE, dict.fromkeys(openings[peer] for peer in sorted(withdrawn)))
     data = compare_data(old, resolved, replay=replay)
     leaving = sorted({*after.learning.without} - {*before.learning.without})
     undone = ["the models of the old run were kept, as --keep asks"] if options.keep else []
@@ -100,10 +111,12 @@ def run(options: ForgetOptions) -> int:
         run=old.resolve().name,
         replay=replay.resolve().name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        request=options.request,
+        request=asked.words,
+        requests=tuple(dict(each.table) for each in asked.signed),
+        starts={peer: tuple(sorted(starts)) for peer, starts in sorted(asked.starts.items())},
         peers=tuple(leaving),
         withdrawals=tuple(
-            Withdrawal(peer, len(keys), people_digest(keys, secret)) for peer, keys in sorted(withdrawn.items())
+            Withdrawal(peer, len(keys), people_digest(keys, openings[peer])) for peer, keys in sorted(withdrawn.items())
         ),
         rounds=1 + max((record.round for record in records_of(replay / "metrics.jsonl")), default=-1),
         precision=precision_of(resolved),
@@ -153,6 +166,7 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
         """Return the directory of the replay, once nothing is left that could refuse it."""
         check_left(before, resolved, compare_data(old, resolved))
         _check_difference(resolved, before, accepted=options.unaccounted)
+        requests_of(options, old, before, resolved)
         people = withdrawn_keys(resolved.experiment, resolved.federation.peers)
         check_start(resolved.experiment, peers=options.peer, people=people)
         warn_unaccounted(resolved)
@@ -224,7 +238,7 @@ def _check(options: ForgetOptions) -> int:
             own += _unopened(certificate, Path(options.opening), options.rows)
         faults += [f"{path}: {'; '.join(own)}"] if own else []
         lines += [f"checked: {', '.join(result.checked)}", *(f"not checked: {each}" for each in result.unchecked)]
-    together = check_together(certificates, known=roster is not None, held=held)
+    together = check_together(certificates, roster=roster, held=held)
     faults += together.faults
     if faults:
         raise RunError("; ".join(faults))
@@ -247,14 +261,12 @@ def _unopened(certificate: Certificate, key: Path, rows: str | None) -> list[str
 
     if rows is None:
         raise InputError("--opening compares the hash with keys of people; name their files with --rows")
-    try:
-        secret = bytes.fromhex(key.read_text("utf-8").strip())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{key} is no key of a hash ({error}); name the {OPENING_FILE} of the replay") from None
+    openings = read_openings(key)
+    people = {each.peer: withdrawals(rows, None, peer=each.peer) for each in certificate.withdrawals}
     return [
         f"the hash of the {each.people} people who left {each.peer} does not open with {key} and these keys"
         for each in certificate.withdrawals
-        if people_digest(withdrawals(rows, None, peer=each.peer), secret) != each.digest
+        if each.digest not in {people_digest(people[each.peer], secret) for secret in openings}
     ]
 
 

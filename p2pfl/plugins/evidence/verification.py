@@ -299,6 +299,11 @@ def verify(
     unchecked += _notes(chains)
     if absent := sorted(named - {own.peer for own in chains}):
         unchecked.append(f"the evidence of {', '.join(absent)} was not given")
+    listed = {*(roster.peers if roster is not None else ())}
+    if unnamed := sorted(listed - named - {own.peer for own in chains}):
+        unchecked.append(
+            f"whether {', '.join(unnamed)} of the roster took part: no evidence given is theirs or names them"
+        )
     count = max((1 + max(own.played, default=-1) for own in chains), default=0)
     peers = tuple(own.peer for own in chains)
     return Verification(peers, count, tuple(sorted({*findings})), tuple(checked), tuple(unchecked))
@@ -347,10 +352,7 @@ def _chain(own: PeerEvidence, roster: Roster | None) -> Iterator[Difference]:
         if number == 0 and not isinstance(fact, PeerBegan):
             yield Difference(own.peer, round, "the chain does not start with its beginning")
         if isinstance(fact, PeerBegan):
-            if fact.peer != own.peer:
-                yield Difference(own.peer, -1, f"the chain is that of {fact.peer}")
-            if known is not None and fact.key != key_text(known):
-                yield Difference(own.peer, -1, "the key is not that of the roster")
+            yield from _beginning(own, fact, roster)
             if known is None and fact.roster and key and fact.key != key:
                 yield Difference(own.peer, round, "the key is another one after a restart")
             if data is not None and fact.data != data:
@@ -358,6 +360,16 @@ def _chain(own: PeerEvidence, roster: Roster | None) -> Iterator[Difference]:
             key, data = fact.key, fact.data
         if not key or not entry.signed_by(key, line=line):
             yield Difference(own.peer, round, f"entry {number} is not signed by its peer")
+
+
+def _beginning(own: PeerEvidence, began: PeerBegan, roster: Roster | None) -> Iterator[Difference]:
+    """Yield a beginning of another peer than the file says, or with another key than the roster has."""
+    if began.peer != own.peer:
+        yield Difference(own.peer, -1, f"the chain is that of {began.peer}")
+    if roster is not None and own.peer not in roster.peers:
+        yield Difference(own.peer, -1, "the roster has no key of it")
+    elif roster is not None and began.key != key_text(roster.peers[own.peer]):
+        yield Difference(own.peer, -1, "the key is not that of the roster")
 
 
 def _agreement(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -16,7 +17,7 @@ from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Plan
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.plugins.study.valuation import Valuation, Value
-from p2pfl.privacy.keys import Identity, canonical, key_text, sign_text, verify_text
+from p2pfl.privacy.keys import Identity, key_text, sign_text, signed_fields, verify_text
 
 DOMAIN = "credits"
 
@@ -104,16 +105,6 @@ class Credits(msgspec.Struct, frozen=True, kw_only=True):
     signature: str = ""
 
     @property
-    def message(self) -> bytes:
-        """Bytes that are signed."""
-        return canonical(msgspec.to_builtins(msgspec.structs.replace(self, signature="")))
-
-    @property
-    def valid(self) -> bool:
-        """True if the owner of ``signer`` signed it."""
-        return verify_text(self.signer, self.message, self.signature, domain=DOMAIN)
-
-    @property
     def losing(self) -> tuple[str, ...]:
         """Peers whose own model scores higher than that of all data, so that they lose by taking part."""
         return tuple(each.peer for each in self.credits if each.alone > self.together)
@@ -195,7 +186,8 @@ def credits_of(plan: Plan, result: Valuation, *, total: int, draws: int) -> Cred
 def sign_credits(credits: Credits, signer: Identity) -> Credits:
     """Return credits with the signature of an identity."""
     named = msgspec.structs.replace(credits, signer=key_text(signer.public))
-    return msgspec.structs.replace(named, signature=sign_text(signer, named.message, domain=DOMAIN))
+    message = signed_fields(msgspec.to_builtins(named))
+    return msgspec.structs.replace(named, signature=sign_text(signer, message, domain=DOMAIN))
 
 
 def write_credits(credits: Credits, path: Path) -> None:
@@ -217,11 +209,12 @@ def read_credits(path: Path) -> Credits:
     InputError
         The file cannot be read, or its signature is not that of the key in it.
     """
+    text = read_bounded(path, largest=LARGEST_FILE)
     try:
-        credits = msgspec.json.decode(read_bounded(path, largest=LARGEST_FILE), type=Credits)
-    except msgspec.MsgspecError as error:
+        credits, message = msgspec.json.decode(text, type=Credits), signed_fields(json.loads(text))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(f"{path} has no credits ({error}); name a file that p2pfl value --credits wrote") from None
-    if not credits.valid:
+    if not verify_text(credits.signer, message, credits.signature, domain=DOMAIN):
         raise InputError(f"{path} has been changed since it was signed; ask the signer for it again")
     return credits
 

@@ -283,7 +283,8 @@ class KernelRun(VerticalRun):
         return (
             f"no row leaves its owner; {self.label} receives the sums of the squared distances of "
             f"{listed(self.features)} between all pairs of rows, and can compute the columns of everybody if it knows "
-            "those of as many people as there are columns; this holds if all peers follow the protocol"
+            "those of as many people as the others have columns, and of one more; this holds if all peers follow the "
+            "protocol"
         )
 
     def _learned(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from p2pfl.core.errors import InputError
@@ -22,15 +23,20 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def signed_fields(text: bytes) -> bytes:
-    """Return the bytes of a JSON object that its signature covers: all fields, also those of later versions.
+def signed_fields(table: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a table that its signature covers: all fields of the file, also those of other versions.
+
+    Parameters
+    ----------
+    table
+        Values of JSON, as they stand in the file.
 
     Examples
     --------
-    >>> signed_fields(b'{"signature": "abc", "more": 1}')
+    >>> signed_fields({"signature": "abc", "more": 1})
     b'{"more":1,"signature":""}'
     """
-    return canonical(json.loads(text) | {"signature": ""})
+    return canonical({**table, "signature": ""})
 
 
 def sign_text(identity: Identity, message: bytes, *, domain: str) -> str:

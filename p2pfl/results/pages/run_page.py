@@ -188,6 +188,8 @@ def _totals(run: Run) -> dict[str, str]:
         "sent by all peers": size(summary["bytes_sent"]),
         "models that came too late": str(summary["missed"]),
     }
+    if summary.get("computing") is not None:
+        facts["share of the time training"] = f"{summary['computing']:.1%}"
     if summary.get("gradients") is not None:
         facts["gradients of all peers"] = f"{summary['gradients']:,}"
     if summary["peer_memory"] is not None:

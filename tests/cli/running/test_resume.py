@@ -1,6 +1,7 @@
 """``--resume``: every process of a run is killed in the middle, and it ends as if it had not been."""
 
 import json
+import re
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
@@ -58,6 +59,31 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
     assert again.err == (
         f"the run in {folder} has ended and there is nothing to resume; leave out --resume to begin a new one\n"
     )
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_a_killed_process_of_several_peers_and_goes_on_with_other_processes(start, p2pfl, place):
+    changes = [*LEARNING, "topology.peers=5", "privacy.mode=pairwise", "privacy.mask=10.0"]
+    command = start("run", "small.toml", "--workers", 2, "--no-baselines", *(f"--set={change}" for change in changes))
+    command.until("round 3/")
+    family = command.family()
+    broker = next(each for each in family if "mosquitto" in each.name() or "iotcore" in " ".join(each.cmdline()))
+    forked = [each for each in family[1:] if each.ppid() != command.process.pid and each.pid != broker.pid]
+    assert len(forked) == 2
+    forked[0].kill()
+    said = command.end()
+    assert said.status == 1
+    assert re.search(r"peer\d: its process, with [23] peers, was ended by SIGKILL", said.err), said.err
+    [folder] = (place / "runs").iterdir()
+    again = p2pfl("run", "--resume", folder, "--workers", 1, "--no-baselines", "--json")
+    assert again.status == 0, again.err
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert Counter((line["peer"], line["round"]) for line in lines) == Counter(
+        {(f"peer{number}", round): 1 for number in range(5) for round in range(8)}
+    )
+    for name, model in simulate(folder / "experiment.toml", baselines=False).models.items():
+        found = load_file(folder / "peers" / f"{name}.safetensors")
+        assert all((found[key] - model[key]).abs().max() <= GRID for key in model)
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ def test_a_process_without_a_sign_of_life_is_named(monkeypatch):
     monkeypatch.setattr(swarm, "SILENCE", 0.0)
     monkeypatch.setattr(swarm, "GRACE", 0.001)
     theirs.send(Alive("peer0"))
-    events = swarm._Swarm(pipes={ours: "peer0"}).events()
+    events = swarm._Swarm(pipes={ours: ("peer0",)}).events()
     assert next(events) == Alive("peer0")
     failed = next(events)
     assert isinstance(failed, Failed)

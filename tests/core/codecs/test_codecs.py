@@ -12,8 +12,6 @@ from p2pfl.core.codecs import (
     At,
     Half,
     Quantise,
-    RandomK,
-    TopK,
     Whole,
     encode_rows,
     pack_bits,
@@ -21,12 +19,15 @@ from p2pfl.core.codecs import (
 )
 from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.errors import DecodeError, InputError
+from p2pfl.core.sparse_codecs import RandomK, TopK
 
 CODECS = {
     "float16": Half("float16"),
     "bfloat16": Half("bfloat16"),
     "top 10 %": TopK(0.1),
     "all": TopK(1.0),
+    "top 10 % in 2 bits": TopK(0.1, bits=2),
+    "all in 4 bits": TopK(1.0, bits=4),
     "random 10 %": RandomK(0.1, seed=3),
     "QSGD, 4 bits": QSGD(7, seed=3),
     "QSGD, 10 bits": QSGD(256, seed=3),
@@ -111,7 +112,7 @@ def test_a_device_gives_the_same_numbers_and_bytes_and_nothing_waits_for_it(code
         assert torch.equal(data[index], bytes_wanted.data(index))
 
 
-@pytest.mark.parametrize("codec", [Quantise(4), QSGD(7, seed=3), TopK(0.1)], ids=str)
+@pytest.mark.parametrize("codec", [Quantise(4), QSGD(7, seed=3), TopK(0.1), TopK(0.1, bits=2)], ids=str)
 def test_blocks_of_rows_change_nothing(codec, monkeypatch):
     stack = rows(2000)
     wanted = encode_rows(codec, stack, at=at())[0]
@@ -296,11 +297,38 @@ def test_quantised_numbers_lie_within_half_a_level(bits):
         assert bool(((left - stack)[:, block].abs() <= level * 0.5001).all())
 
 
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_few_bits_of_the_largest_numbers_are_the_middles_of_their_range(bits):
+    stack = rows(30_000)
+    kept = encode_rows(TopK(0.1), stack, at=at())[0].numpy()
+    left = encode_rows(TopK(0.1, bits=bits), stack, at=at())[0].numpy()
+    levels = 2 ** (bits - 1)
+    for row, found in zip(kept, left, strict=True):
+        values, codes = row[row != 0], found[row != 0]
+        assert len(values) == 3000
+        assert not found[row == 0].any()
+        for start in range(0, len(values), 1024):
+            part, got = values[start : start + 1024], codes[start : start + 1024]
+            low, high = np.abs(part).min(), np.abs(part).max()
+            level = np.minimum((np.abs(part) - low) * levels / (high - low) // 1, levels - 1)
+            middle = low + (level + 0.5) * (high - low) / levels
+            middle = np.where(level == 0, np.minimum(middle, 2 * low), middle)
+            assert np.allclose(got, np.sign(part) * middle, rtol=1e-5)
+
+
+@given(st.integers(1, 3000), st.integers(0, 100), st.floats(0.01, 1), st.integers(2, 8))
+def test_no_number_in_few_bits_is_worse_than_none(length, seed, share, bits):
+    stack = rows(length, seed=seed, dtype=torch.float64) ** 5  # some are much larger than most
+    left = encode_rows(TopK(share, bits=bits), stack, at=at())[0]
+    assert bool(((left - stack).abs() <= stack.abs() * (1 + 1e-6)).all())
+
+
 @pytest.mark.parametrize(
     ("codec", "size"),
     [
         (Half("float16"), 2000),
         (TopK(0.1), 100 * 4 + 125),  # places of ten bits
+        (TopK(0.1, bits=2), 125 + 2 * 4 + 25),  # and the range of the magnitudes
         (RandomK(0.1), 400),
         (QSGD(7), 504),
         (QSGD(127), 1004),
@@ -333,6 +361,7 @@ def test_bits_suffice(largest):
         (lambda: Quantise(16), "bits is 16, not from 2 to 8; choose 8 or 4"),
         (lambda: QSGD(0), "levels is 0, not from 1 to 32767; 7 take 4 bits per number, 127 take 8"),
         (lambda: TopK(0.0), "is not above 0 and at most 1; 0.01 keeps one number in a hundred"),
+        (lambda: TopK(0.1, bits=1), "bits is 1, not from 2 to 8; choose 2 or 4, or leave it out"),
         (lambda: RandomK(1.5), "is not above 0 and at most 1; 0.01 keeps one number in a hundred"),
     ],
 )

@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from p2pfl.core.codecs import QSGD, Half, Quantise, RandomK, TopK
+from p2pfl.core.codecs import QSGD, Half, Quantise
 from p2pfl.core.errors import ExperimentError, InputError
+from p2pfl.core.sparse_codecs import RandomK, TopK
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import CODECS, codec_traits
 from p2pfl.simulation import simulate

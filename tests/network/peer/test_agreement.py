@@ -31,6 +31,7 @@ GRID = 2.0**-20
 
 EXPONENTIAL = ["topology.kind=one_peer_exponential", "topology.peers=8"]
 ADAPT = 'learning.algorithm_options={order="adapt_then_combine"}'
+LATE = 'learning.algorithm_options={overlap="late", fragments=3}'
 NORMED = ["model.name=norming:Normed", "model.hidden=[64]"]
 OWNED = ["data.split=iid", "model.hidden=[64]"]
 MASKED = ["privacy.mode=pairwise"]
@@ -102,6 +103,37 @@ CASES = {
     "SCAFFOLD, option I": ["learning.algorithm=scaffold", 'learning.algorithm_options.option="I"'],
     "FedNova, masks": ["learning.algorithm=fednova", "privacy.mode=pairwise"],
     "FedAvgM": ["learning.algorithm=fedavgm"],
+    "DiLoCo, AdamW": ["learning.algorithm=diloco", "learning.optimizer=adamw", "learning.rate=0.01"],
+    "NoLoCo, pairs": [
+        *("learning.algorithm=diloco", "learning.algorithm_options={momentum=0.5, nesterov=false}"),
+        *("topology.kind=base", "topology.degree=1", "topology.peers=8", "gossip.steps=1"),
+    ],
+    "DiLoCo, mixing from the start, pairs, AdamW": [
+        *("learning.algorithm=diloco", 'learning.algorithm_options={overlap="start"}'),
+        *("topology.kind=base", "topology.degree=1", "topology.peers=8"),
+        *("learning.optimizer=adamw", "learning.rate=0.01"),
+    ],
+    "DiLoCo, late fragments": ["learning.algorithm=diloco", LATE],
+    "DiLoCo, late fragments, masks": ["learning.algorithm=diloco", LATE, "privacy.mode=pairwise"],
+    "DiLoCo, mixing from the start, masks, noise, clip": [
+        *("learning.algorithm=diloco", 'learning.algorithm_options={overlap="start"}'),
+        *("privacy.mode=pairwise", "privacy.noise=0.01", "privacy.clip=1.0"),
+    ],
+    "DiLoCo, mixing from the start, masks, settled rounds": [
+        *("learning.algorithm=diloco", 'learning.algorithm_options={overlap="start"}'),
+        *("privacy.mode=pairwise", "privacy.departures=go_on"),
+    ],
+    "DiLoCo, late, sums": [
+        *("learning.algorithm=diloco", 'learning.algorithm_options={overlap="late"}'),
+        *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1"),
+    ],
+    "DiLoCo, late, 4 bits": [
+        *("learning.algorithm=diloco", 'learning.algorithm_options={overlap="late"}'),
+        *("compression.name=quantise", "compression.options.bits=4"),
+    ],
+    "DiLoCo, late fragments, top 20 % in 2 bits": [
+        *("learning.algorithm=diloco", LATE, "compression.name=top_k", "compression.options={share=0.2, bits=2}"),
+    ],
     "FedAdam, masks": ["learning.algorithm=fedadam", "privacy.mode=pairwise"],
     "FedSGD": ["learning.algorithm=fedsgd"],
     "D-PSGD": ["learning.algorithm=dpsgd"],

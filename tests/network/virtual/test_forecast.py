@@ -39,6 +39,32 @@ def test_rounds_take_what_training_and_the_slower_of_two_lines_take():
 
 
 @pytest.mark.slow
+def test_training_while_models_travel_takes_the_time_of_the_training_alone():
+    """Each link takes 2 s for a model, up and down in turn, and training 3 s; without overlap a round has both."""
+    changes = ["topology.kind=complete", "topology.peers=2", "rounds=6", "learning.algorithm=diloco", "gossip.steps=1"]
+    changes += ["model.hidden=[512]"]
+    experiment = read(SMALL, changes=changes)
+    size = 8 * sum(each.numel() for each in simulate(experiment, baselines=False).models["peer0"].values())
+    over = Network(link=Conditions(up=size / 1.0, down=size / 1.0), training=TrainingSettings(seconds=3.0))
+    shares = {}
+    for overlap in ("none", "start", "late"):
+        own = read(SMALL, changes=[*changes, f"learning.algorithm_options.overlap={overlap}"])
+        run = forecast(own, over, baselines=False)
+        shares[overlap] = run.summary["computing"]
+        waited = [record.seconds_waiting for record in run.metrics if 0 < record.round < 5]
+        assert max(waited) < 0.1 if overlap != "none" else min(waited) > 1.9
+        same = simulate(own, baselines=False)
+        assert all(
+            torch.allclose(value, same.models[peer][name], atol=1e-10)
+            for peer in run.models
+            for name, value in run.models[peer].items()
+        )
+    assert 0.55 < shares["none"] < 0.61
+    assert shares["start"] > 0.99
+    assert shares["late"] > 0.99
+
+
+@pytest.mark.slow
 def test_half_the_bandwidth_takes_twice_as_long():
     changes = ["topology.kind=ring", "topology.peers=3", "rounds=2", "model.hidden=[512]"]
     experiment = read(SMALL, changes=changes)

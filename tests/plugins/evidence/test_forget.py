@@ -442,6 +442,32 @@ def test_an_outsider_checks_the_certificates_of_all_who_remain(home, capsys):
     assert "peer1, peer2 had the old model, too" in (home / "peer0" / "page.html").read_text()
 
 
+def test_a_revoked_key_certifies_nothing(home, capsys):
+    folders = certificates_of_peers(home)
+    roster = Roster.read("roster.toml")
+    roster.revoke(roster.peers["peer1"], reason="the laptop was stolen").write("roster.toml")
+    assert main(["forget", "--roster", "roster.toml", "--check", *map(str, folders)]) == 1
+    assert "no key of peer1 in the roster has signed it" in capsys.readouterr().err
+
+
+def test_with_a_roster_nobody_is_left_out_because_the_signers_do_not_name_them(home, capsys):
+    folders = certificates_of_peers(home)
+    for number, folder in enumerate(folders[:2]):
+        _, certificate = read_certificate(folder / "forgotten.json")
+        others = tuple(peer for peer in certificate.others if peer != "peer2")
+        silent = msgspec.structs.replace(certificate, others=others, signature="")
+        write_certificate(sign_certificate(silent, Identity.load(home / f"peer{number}.pem")), folder)
+    capsys.readouterr()
+    assert main(["forget", "--roster", "roster.toml", "--check", *map(str, folders[:2])]) == 0
+    error = capsys.readouterr().err
+    assert "not checked: the copies of peer2, who remain and whose certificates are missing" in error
+    assert "all who remain have certified" not in error
+    roster = Roster.read("roster.toml")
+    Roster({**roster.peers, "peer3": Identity(bytes([9] * 32)).public}).write("roster.toml")  # who left
+    assert main(["forget", "--roster", "roster.toml", "--check", *map(str, folders)]) == 0
+    assert "that all who remain have certified: peer0, peer1, peer2" in capsys.readouterr().err
+
+
 def test_a_certificate_of_another_signer_or_of_another_model_is_named(home, capsys):
     folders = certificates_of_peers(home)
     path = folders[1] / "forgotten.json"

@@ -460,6 +460,19 @@ def test_an_impostor_with_a_key_of_their_own_is_named_by_the_roster(bundle, play
     assert (status, {each["sentence"] for each in findings}) == (1, {"the key is not that of the roster"})
 
 
+def test_a_roster_names_who_has_no_evidence_and_whose_evidence_it_does_not_know(bundle, played, tmp_path, capsys):
+    folder, keys = bundle("gossip"), Roster.read(played / "roster.toml").peers
+    other = Identity.generate(SeededSource(1), peer="peer9").public
+    Roster({**keys, "peer9": other}).write(tmp_path / "more.toml")
+    assert main(["verify", str(folder), "--roster", str(tmp_path / "more.toml")]) == 0
+    error = " ".join(capsys.readouterr().err.split())
+    assert "not checked: whether peer9 of the roster took part" in error
+    Roster({peer: key for peer, key in keys.items() if peer != LIAR}).write(tmp_path / "fewer.toml")
+    status, findings = verified(folder, capsys, "--roster", tmp_path / "fewer.toml")
+    assert status == 1
+    assert [(each["peer"], each["sentence"]) for each in findings] == [(LIAR, "the roster has no key of it")]
+
+
 def test_the_chain_of_another_run_is_named(bundle, capsys):
     folder, other = bundle("gossip"), bundle("totals")
     shutil.copyfile(other / "peers" / f"{LIAR}.evidence.jsonl", folder / "peers" / f"{LIAR}.evidence.jsonl")

@@ -12,9 +12,9 @@ from p2pfl.cli import main
 from p2pfl.core.errors import InputError
 from p2pfl.data import Federation
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.study.credits import credits_of, whole_credits
+from p2pfl.plugins.study.credits import DOMAIN, credits_of, whole_credits
 from p2pfl.plugins.study.valuation import sampled_banzhaf, sampled_shapley, semivalue, valuation
-from p2pfl.privacy.keys import Identity
+from p2pfl.privacy.keys import Identity, sign_text, signed_fields
 
 SMALL = {
     "name": "small",
@@ -229,6 +229,26 @@ def test_credits_that_somebody_changed_are_refused(tmp_path, capsys):
     out.write_text(json.dumps(table))
     assert made(tmp_path, "--check", str(out)) == 2
     assert "has been changed since it was signed" in capsys.readouterr().err
+
+
+def test_credits_keep_their_signature_where_versions_have_other_fields(tmp_path, capsys):
+    out, ada = tmp_path / "credits.json", Identity(bytes(range(32)))
+    ada.save(tmp_path / "ada.key")
+    assert made(tmp_path, "--credits", "100", "--key", str(tmp_path / "ada.key"), "--out", str(out)) == 0
+    written = json.loads(out.read_text())
+    earlier = {key: value for key, value in written.items() if key != "copies"}
+    for table in (earlier, written | {"later": {"field": 0.1}}):
+        out.write_text(json.dumps(table | {"signature": sign_text(ada, signed_fields(table), domain=DOMAIN)}))
+        assert made(tmp_path, "--check", str(out)) == 0
+    out.write_text(json.dumps(json.loads(out.read_text()) | {"later": {"field": 0.2}}))
+    assert made(tmp_path, "--check", str(out)) == 2
+    assert f"{out} has been changed since it was signed" in capsys.readouterr().err
+    out.write_text(json.dumps({key: value for key, value in written.items() if key != "together"}))
+    assert made(tmp_path, "--check", str(out)) == 2
+    assert "has no credits (Object missing required field `together`)" in capsys.readouterr().err
+    out.write_text(json.dumps(written)[:-1] + ', "later": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert made(tmp_path, "--check", str(out)) == 2
+    assert "has no credits" in capsys.readouterr().err
 
 
 def test_copies_and_peers_that_lose_by_taking_part_are_named():

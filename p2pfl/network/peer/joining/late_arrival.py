@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Coroutine
+from typing import Any, TypeVar, Unpack
 
 import torch
 
-from p2pfl.algorithms import AsyncLearner, Idle
+from p2pfl.algorithms import AsyncLearner, Idle, train_while
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+
+Result = TypeVar("Result")
 
 
 class SkipTraining:
@@ -37,6 +40,12 @@ class SkipTraining:
     async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train the rows, or return them."""
         return await self._one(options["round"]).fit(rows, **options)
+
+    def train_while(
+        self, training: Coroutine[Any, Any, Fitted], exchange: Coroutine[Any, Any, Result]
+    ) -> Coroutine[Any, Any, tuple[Fitted, Result]]:
+        """Train during an exchange as the learner itself does."""
+        return train_while(self._learner, training, exchange)
 
     async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients of the rows, or none."""

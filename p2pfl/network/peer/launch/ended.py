@@ -28,7 +28,7 @@ from p2pfl.results.models.model_description import describe_file, describe_model
 from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 from p2pfl.results.spending.meter import stopped
 from p2pfl.results.spending.stated import StatedGuarantee
-from p2pfl.results.summary import Durations, describe, explain, scores, summarise
+from p2pfl.results.summary import Durations, computing_share, describe, explain, scores, summarise
 
 
 def results_of(peer: Peer, state: State, *, memory: int | None) -> Done:
@@ -100,6 +100,7 @@ def summarise_peer(
     *,
     alarms: Sequence[MasksUncancelled | LossRose],
     alone: Alone | None = None,
+    records: Sequence[Record] = (),
 ) -> PeerSummary:
     """Return the summary of one peer.
 
@@ -113,6 +114,8 @@ def summarise_peer(
         Alarms of the run.
     alone
         Model that the peer has trained alone; ``None`` if it has not.
+    records
+        Records of the peer.
     """
     played = None if done.played is None else {done.peer: done.played}
     return PeerSummary(
@@ -129,6 +132,7 @@ def summarise_peer(
         unsettled={done.peer: done.unsettled} if done.unsettled else {},
         best={} if done.best is None else {done.peer: best_kept(done.peer, done.best)},
         explained=done.explained,
+        computing=computing_share(records),
     )
 
 

@@ -1,4 +1,4 @@
-"""Every peer as its own process on this machine."""
+"""The peers of a run in processes on this machine, each in its own or several in one."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.launch.brokers import brokers, connect, password_warnings
 from p2pfl.network.peer.launch.ended import summarise_peers
 from p2pfl.network.peer.launch.event_log import EventLog
+from p2pfl.network.peer.launch.process_groups import check_open_files, count_processes, share_processes
 from p2pfl.network.peer.launch.worker import LIFE_SIGN_INTERVAL, Errand, earlier, main
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import erase_keys
@@ -51,52 +52,52 @@ SILENCE = 30.0
 
 @dataclass
 class _Swarm:
-    """The processes of a run."""
+    """The processes of a run, by the names of their peers."""
 
-    processes: dict[str, ForkServerProcess] = field(default_factory=dict)
-    pipes: dict[Connection, str] = field(default_factory=dict)
+    processes: dict[tuple[str, ...], ForkServerProcess] = field(default_factory=dict)
+    pipes: dict[Connection, tuple[str, ...]] = field(default_factory=dict)
 
-    def start(self, names: tuple[str, ...], errand: Errand) -> None:
-        """Fork one process a peer from a server that has imported torch once."""
+    def start(self, groups: Sequence[tuple[str, ...]], errand: Errand) -> None:
+        """Fork one process for each group of peers from a server that has imported torch once."""
         context = server.start()
-        for name in names:
+        for names in groups:
             ours, theirs = context.Pipe()
-            process = context.Process(target=main, args=(name, errand, theirs), name=name, daemon=True)
+            process = context.Process(target=main, args=(names, errand, theirs), name=names[0], daemon=True)
             process.start()
             theirs.close()
-            self.processes[name] = process
-            self.pipes[ours] = name
+            self.processes[names] = process
+            self.pipes[ours] = names
 
     def events(self) -> Iterator[Event]:
         """Yield what the peers report, until all have ended."""
-        received: dict[str, float] = {}
-        silent: set[str] = set()
+        received: dict[tuple[str, ...], float] = {}
+        silent: set[tuple[str, ...]] = set()
         while self.pipes:
             for pipe in wait(list(self.pipes), timeout=GRACE):
                 assert isinstance(pipe, Connection)  # noqa: S101 (we put nothing else in)
-                name = self.pipes[pipe]
+                names = self.pipes[pipe]
                 try:
                     event = pipe.recv()
-                    received[name] = time.monotonic()
-                    if name in silent:
-                        silent.discard(name)
-                        yield PeerResponded(peer=name)
+                    received[names] = time.monotonic()
+                    if names in silent:
+                        silent.discard(names)
+                        yield PeerResponded(peer=names[0])
                     yield event
                 except (EOFError, ConnectionResetError):
                     del self.pipes[pipe]
                     pipe.close()
-                    received.pop(name, None)
-                    if reason := _end(self.processes[name]):
-                        yield Failed(name, reason, RunError.status, "ProcessEnded")
-            for name, when in received.items():
+                    received.pop(names, None)
+                    if reason := _end(self.processes[names]):
+                        yield Failed(names[0], f"{_whose(names)} {reason}", RunError.status, "ProcessEnded")
+            for names, when in received.items():
                 quiet = time.monotonic() - when
-                if quiet > QUIET and name not in silent:
-                    silent.add(name)
-                    yield PeerSilent(peer=name, seconds=quiet)
+                if quiet > QUIET and names not in silent:
+                    silent.add(names)
+                    yield PeerSilent(peer=names[0], seconds=quiet)  # for all of its process
                 if quiet > SILENCE:
                     due = f"and one is due every {LIFE_SIGN_INTERVAL:g} s"
-                    reason = f"its process is stuck: no sign of life for {SILENCE:g} s, {due}"
-                    yield Failed(name, reason, RunError.status, "ProcessStuck")
+                    reason = f"{_whose(names)} is stuck: no sign of life for {SILENCE:g} s, {due}"
+                    yield Failed(names[0], reason, RunError.status, "ProcessStuck")
 
     def end(self) -> None:
         """Leave no process behind but the fork server, which goes when we go."""
@@ -112,6 +113,11 @@ class _Swarm:
         for pipe in self.pipes:
             pipe.close()
         self.pipes.clear()
+
+
+def _whose(names: tuple[str, ...]) -> str:
+    """Return the subject of a sentence about the process of a peer, which it may share with others."""
+    return "its process" if len(names) == 1 else f"its process, with {len(names)} peers,"
 
 
 def _roster(names: tuple[str, ...], folder: Path) -> dict[str, bytes]:
@@ -134,8 +140,9 @@ def run(
     began: datetime | None = None,
     unaccounted: bool = False,
     keep_rows: bool = False,
+    workers: int | None = None,
 ) -> Run:
-    """Spawn every peer of an experiment on this machine and wait for them.
+    """Spawn the peers of an experiment on this machine and wait for them.
 
     Parameters
     ----------
@@ -159,11 +166,15 @@ def run(
         :func:`p2pfl.experiment.accounts.admitted`; a plan has passed already.
     keep_rows
         True if each peer of a new run keeps the rows that it sends, see :mod:`p2pfl.results.sent_rows`.
+    workers
+        Number of processes that share the peers; by default that of
+        :func:`~p2pfl.network.peer.launch.process_groups.count_processes`.
 
     Raises
     ------
     InputError
-        If another process has the run that is to be gone on with, or the data have an account that cannot count it.
+        If another process has the run that is to be gone on with, the data have an account that cannot count it, or
+        the system permits too few open files.
     BrokerError
         If the broker cannot be started or reached.
     RunError
@@ -172,6 +183,8 @@ def run(
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment, live=True, unaccounted=unaccounted)
     check_runs(resolved, resolved.federation.peers, now=began)
+    peers = len(resolved.topology.peers)
+    check_open_files(peers, count_processes(peers, workers))
     early: list[Event] = []
 
     def notify(event: Event) -> None:
@@ -201,12 +214,13 @@ def run(
             sent_rows.keep_rows(folder)
         swarm = _Swarm()
         stack.callback(swarm.end)
-        threads = max(1, (os.cpu_count() or 1) // len(names))
+        groups = share_processes(names, count_processes(len(names), workers))
+        threads = max(1, (os.cpu_count() or 1) // len(groups))
         roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
         accepted = resolved.unaccounted or unaccounted
         pinned, written = plain(resolved.pinned), plain(resolved.experiment)
         errand = Errand(pinned, urls, folder, accepted, threads, roster, together, owner, written)
-        swarm.start(names, errand)
+        swarm.start(groups, errand)
         log = EventLog(result, now=lambda: datetime.now(UTC))
         for event in early:
             log.observe(event)
@@ -273,17 +287,17 @@ async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str, no
 
 
 def _end(process: ForkServerProcess) -> str:
-    """Return the reason why a process failed; empty if it did not."""
+    """Return how a process failed, without a subject; empty if it did not."""
     process.join(SILENCE)
     status = process.exitcode
     if status == 0:
         return ""
     if status is None:
-        return "it closed its pipe and goes on"
+        return "closed its pipe and goes on"
     if status >= 0:
-        return f"its process ended with status {status}"
+        return f"ended with status {status}"
     names = {each.value: each.name for each in signal.Signals}  # without real-time signals
-    return f"its process was ended by {names.get(-status, f'signal {-status}')}"
+    return f"was ended by {names.get(-status, f'signal {-status}')}"
 
 
 def _error(failed: Failed) -> RunError:

@@ -1,6 +1,6 @@
-"""One peer in its own process, as ``run`` spawns it and ``peer`` is it.
+"""Peers in a process, as ``run`` spawns it, alone or several in one event loop; ``peer`` is a process with one.
 
-The fork server imports this module, and torch with it, once; every peer is a fork of that.
+The fork server imports this module, and torch with it, once; every process is a fork of that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -19,8 +19,8 @@ from typing import Any
 
 from p2pfl.algorithms import State
 from p2pfl.algorithms.baselines import train_alone
-from p2pfl.core.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
-from p2pfl.core.process import one_heap, private_memory, set_threads
+from p2pfl.core.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError, foremost
+from p2pfl.core.process import one_heap, private_memory, raise_file_limit, set_threads
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan, check, plan
 from p2pfl.learning import Learner
@@ -29,6 +29,7 @@ from p2pfl.network.peer.joining.incarnation import number_next_start
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.launch.ended import results_of
 from p2pfl.network.peer.launch.incarnations import Incarnations
+from p2pfl.network.peer.launch.shared_loop import SharedLoop
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.peer_telemetry import Telemetry
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
@@ -62,6 +63,7 @@ async def live(
     compare: bool = False,
     clock: Callable[[], int] = time.time_ns,
     transport: Transport | None = None,
+    process_peers: int = 1,
 ) -> None:
     """Run one peer to its end and keep its checkpoints.
 
@@ -87,6 +89,8 @@ async def live(
         Returns the nanoseconds since 1970, by which starts are numbered.
     transport
         Transport to the broker, in place of ``urls``.
+    process_peers
+        Number of peers in this process, which share its memory.
 
     Raises
     ------
@@ -143,7 +147,9 @@ async def live(
         await asyncio.to_thread(owned.keep)
         describe()  # no round may have been left to play
         peer = lives.peer
-        done = await asyncio.to_thread(results_of, peer, state, memory=private_memory())
+        memory = private_memory()
+        own = None if memory is None else memory // process_peers
+        done = await asyncio.to_thread(results_of, peer, state, memory=own)
     finally:
         watching.cancel()
     notify(peer.progress)  # a short last phase may have passed between two looks
@@ -351,28 +357,67 @@ class Errand:
     written: Mapping[str, Any]
 
 
-def main(name: str, errand: Errand, pipe: Connection) -> None:
-    """Entry of a spawned process: everything it has to say goes through ``pipe``."""
+def main(names: Sequence[str], errand: Errand, pipe: Connection) -> None:
+    """Entry of a spawned process with one or more peers: everything they have to say goes through ``pipe``."""
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     set_threads(errand.threads)
-    folder, roster, resume = errand.folder, errand.roster, errand.resume
+    raise_file_limit()
+    speaking = threading.Lock()  # peers also notify from threads
 
     def notify(event: Event) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment
+        with speaking, contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment
             pipe.send(event)
 
     try:
-        resolved = plan(check(errand.table), only=[name], unaccounted=True)  # the swarm has passed the account
-        resolved = replace(resolved, unaccounted=errand.unaccounted, unpinned=check(errand.written))
-        if roster is None:
-            owned = credentials(resolved.experiment.trust, peer=name)
-        else:
-            owned = Credentials(Identity.load(folder / "keys" / f"{name}.pem"), Roster(roster))
-        left = None if resume is None else earlier(folder, name, notify=notify).at(*resume)
-        asyncio.run(live(resolved, name, urls=errand.urls, folder=folder, owned=owned, notify=notify, former=left))
+        with _reporting(names[0], notify):  # of what concerns all
+            resolved = plan(check(errand.table), only=names, unaccounted=True)  # the swarm has passed the account
+            resolved = replace(resolved, unaccounted=errand.unaccounted, unpinned=check(errand.written))
+        loop = None if len(names) == 1 else partial(SharedLoop, errand.threads + 1)
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(_live_together(names, resolved, errand, notify))
+    except P2PFLError as error:
+        raise SystemExit(error.status) from None
+
+
+async def _live_together(names: Sequence[str], resolved: Plan, errand: Errand, notify: Callable[[Event], None]) -> None:
+    """Run the peers of this process to their ends in one loop; the first that fails ends the others."""
+    roster = None if errand.roster is None else Roster(errand.roster)
+
+    async def begin(name: str) -> None:
+        with _reporting(name, notify):
+            if roster is None:
+                owned = credentials(resolved.experiment.trust, peer=name)
+            else:
+                owned = Credentials(Identity.load(errand.folder / "keys" / f"{name}.pem"), roster)
+            left = None if errand.resume is None else earlier(errand.folder, name, notify=notify).at(*errand.resume)
+            await live(
+                resolved,
+                name,
+                urls=errand.urls,
+                folder=errand.folder,
+                owned=owned,
+                notify=notify,
+                former=left,
+                process_peers=len(names),
+            )
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name in names:
+                tasks.create_task(begin(name), name=name)
+                await asyncio.sleep(0)  # one in each turn of the loop, so that it answers the broker meanwhile
+    except BaseExceptionGroup as group:
+        raise foremost(group) from None
+
+
+@contextlib.contextmanager
+def _reporting(name: str, notify: Callable[[Event], None]) -> Iterator[None]:
+    """Report the error that ends a peer."""
+    try:
+        yield
     except P2PFLError as error:
         notify(Failed(name, str(error), error.status, type(error).__name__))
-        raise SystemExit(error.status) from None
+        raise
     except Exception as error:  # the parent prints one sentence; a defect of ours keeps its traceback
         notify(Failed(name, f"{type(error).__name__}: {error}", RunError.status, type(error).__name__))
         raise

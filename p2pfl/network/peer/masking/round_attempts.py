@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack
 
 import torch
 
-from p2pfl.algorithms import Algorithm, AsyncLearner, State
+from p2pfl.algorithms import Algorithm, AsyncLearner, State, train_while
 from p2pfl.core.errors import PeerError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
@@ -24,6 +24,8 @@ from p2pfl.privacy import Masks
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import Topology, metropolis
+
+Result = TypeVar("Result")
 
 MAX_ATTEMPTS = 8
 """Attempts at one round: the same update under m independent masks is hidden as under one of deviation 1 / sqrt(m)."""
@@ -328,6 +330,12 @@ class CachedTraining:
         fitted = replace(await self._training.fit(rows, **options), owned=False)  # another attempt returns it again
         self._kept[number:] = [(rows, fitted)]
         return fitted
+
+    def train_while(
+        self, training: Coroutine[Any, Any, Fitted], exchange: Coroutine[Any, Any, Result]
+    ) -> Coroutine[Any, Any, tuple[Fitted, Result]]:
+        """Train during an exchange as the learner itself does."""
+        return train_while(self._training, training, exchange)
 
     async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients of the rows."""

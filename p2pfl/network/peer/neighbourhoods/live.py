@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import torch
@@ -67,6 +67,8 @@ class LiveNeighbourhood:
         self.conserving = conserving and self.session.ledgers.conserving
         self.step = 0  # gossip steps of the round so far
         self.seconds_waiting = 0.0
+        self.idle_clock: Callable[[], float] = asyncio.get_running_loop().time
+        """Returns a time that stands still while this peer trains."""
         self.received = 0
         self.missed: list[str] = []
         self.refused: list[str] = []
@@ -163,7 +165,7 @@ class LiveNeighbourhood:
             Peers were lost.
         """
         del change
-        begun = asyncio.get_running_loop().time()
+        begun = self.idle_clock()
         try:
             total = await self.totalling.total(contribution, peer=self.name, size=size, bits=bits, to=to)
             if to is None and self.witness is not None:
@@ -171,7 +173,7 @@ class LiveNeighbourhood:
                 self.witness.take(total, attempt=attempt, number=number, participants=self.totalling.participants)
             return total
         finally:
-            self.seconds_waiting += asyncio.get_running_loop().time() - begun
+            self.seconds_waiting += self.idle_clock() - begun
 
     def _to_models(self, rows: list[Rows], peers: list[str], used: list[float]) -> ReceivedModels:
         """Return what one receiver has, its own model first: models ``[1, P]``, their owners, and their weights."""
@@ -242,10 +244,9 @@ class LiveNeighbourhood:
 
     async def _expect(self, sender: str, *, keep: bool = False) -> Delivery | None:
         """Wait for the sender's model of this gossip step; ``keep`` leaves it to be expected again."""
-        time = asyncio.get_running_loop().time
-        began = time()
+        began = self.idle_clock()
         answer = await self.connection.ask(Expect(sender, keep=keep))
-        self.seconds_waiting += time() - began
+        self.seconds_waiting += self.idle_clock() - began
         if isinstance(answer, Missing) and answer.reason == "refused":
             self.refused.append(sender)
         return answer.model if isinstance(answer, Deliver) else None

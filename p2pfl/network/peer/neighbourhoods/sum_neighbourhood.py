@@ -51,7 +51,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         self.connection.submit(Open(gossip_step, tuple(senders), since=self.round))
         self.relay.sum_receiver.open(gossip_step, weighted=mass is not None)
         self.connection.look()
-        begun = asyncio.get_running_loop().time()
+        begun = self.idle_clock()
         self.session.summing = True
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -63,7 +63,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
                 total = await self._get(senders)
         finally:
             self.session.summing = False
-            self.seconds_waiting += asyncio.get_running_loop().time() - begun
+            self.seconds_waiting += self.idle_clock() - begun
         here = self.relay.sum_receiver.called if total is not None else ()
         self._note(here, senders, accepted=total is not None)
         mixed = self._mix(

@@ -16,10 +16,10 @@ from swarms import SMALL
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd"])
-def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
+@pytest.mark.parametrize(("algorithm", "workers"), [("fedavg", None), ("dpsgd", 2)])
+def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, workers, tmp_path):
     experiment = read(SMALL, changes=[f"learning.algorithm={algorithm}", "topology.peers=4", "topology.kind=ring"])
-    spawned = run(experiment, folder=tmp_path / "run")
+    spawned = run(experiment, folder=tmp_path / "run", workers=workers)
     simulated = simulate(experiment, folder=tmp_path / "simulate")
     for name in ("peer0", "peer1", "peer2", "peer3"):
         live, stacked = (load_file(tmp_path / kind / "peers" / f"{name}.safetensors") for kind in ("run", "simulate"))

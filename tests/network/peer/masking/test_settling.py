@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.core.codecs import choose_positions
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Public, Released, derived
 from p2pfl.core.neighbourhood import run_without_loop as run
+from p2pfl.core.sparse_codecs import choose_positions
 from p2pfl.experiment import read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.network.peer import end as end_of_peer

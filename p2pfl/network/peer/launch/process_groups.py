@@ -1,0 +1,66 @@
+"""How many processes serve the peers of a run, and which peers each of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from p2pfl.core.errors import InputError
+from p2pfl.core.process import cores, raise_file_limit
+
+MAX_OWN_PROCESSES = 128
+"""Peers up to which each has its own process by default; a process takes 39 MiB, a further peer of one takes 2 MiB."""
+
+FILES_PER_PEER = 3
+"""Open files of a peer at most: its connection, another one while it reconnects, and a checkpoint."""
+
+OTHER_FILES = 64
+"""Open files of a process beside those of its peers."""
+
+
+def count_processes(peers: int, workers: int | None) -> int:
+    """Return the number of processes that serve some peers.
+
+    Parameters
+    ----------
+    peers
+        Number of peers.
+    workers
+        Number of processes that the user wants; ``None`` for one for each peer up to :data:`MAX_OWN_PROCESSES`, and one
+        for each core above.
+
+    Examples
+    --------
+    >>> count_processes(8, None), count_processes(8, 3), count_processes(2, 3)
+    (8, 3, 2)
+    """
+    if workers is not None:
+        return min(workers, peers)
+    return peers if peers <= MAX_OWN_PROCESSES else cores()
+
+
+def share_processes(names: Sequence[str], count: int) -> list[tuple[str, ...]]:
+    """Return the peers of each of some processes.
+
+    Examples
+    --------
+    >>> share_processes(["ada", "bob", "cy"], 2)
+    [('ada', 'cy'), ('bob',)]
+    """
+    return [tuple(names[number::count]) for number in range(count)]
+
+
+def check_open_files(peers: int, count: int) -> None:
+    """Refuse a run whose processes would need more open files than the system permits.
+
+    Raises
+    ------
+    InputError
+        With what to change.
+    """
+    each = -(-peers // count)
+    needed, limit = each * FILES_PER_PEER + OTHER_FILES, raise_file_limit()
+    if needed > limit:
+        raise InputError(
+            f"{each} peers in a process need up to {needed} open files, but the system permits {limit}; use more "
+            "--workers, or raise the limit (ulimit -Hn)"
+        )

@@ -1,0 +1,5 @@
+"""Language models that peers fine-tune with the trainers of Hugging Face."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,3 @@
+from .adapters import AdapterRows as AdapterRows
+from .adapters import naive_error as naive_error
+from .trainer_learner import TrainerLearner as TrainerLearner

@@ -1,0 +1,193 @@
+"""Trainers of Hugging Face as learners: unchanged, with one optimiser and one schedule over all rounds."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+import p2pfl
+from p2pfl.core.errors import ModelError
+from p2pfl.plugins.language import TrainerLearner
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.testing import check_learner
+from tiny_llama import make_trainer, tiny_llama
+
+MISSING = [name for name in ("transformers", "peft", "accelerate") if find_spec(name) is None]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason="transformers, peft and accelerate are not installed"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
+]
+PEERS = ("ada", "bob", "cas")
+
+
+def learner_of(folder, *, peers=PEERS, rounds=4, adapters="factors", rank=None, model=None, **settings):
+    model = model or tiny_llama()
+    trainers = {peer: make_trainer(model, peer, folder, **settings) for peer in peers}
+    return TrainerLearner(trainers, rounds=rounds, seed=5, adapters=adapters, rank=rank)
+
+
+def test_a_trainer_keeps_the_contract_of_learners(tmp_path):
+    check_learner(learner_of(tmp_path), ["ada", "bob"])
+
+
+def record_rates(trainer):
+    """Return a list that receives the learning rate of each step of a trainer."""
+    from transformers import TrainerCallback  # noqa: PLC0415 -- takes seconds
+
+    rates = []
+
+    class Rates(TrainerCallback):
+        def on_optimizer_step(self, *_, **named):
+            rates.append(named["optimizer"].param_groups[0]["lr"])
+
+    trainer.add_callback(Rates())
+    return rates
+
+
+def test_four_rounds_of_one_peer_are_one_long_training_of_its_trainer(tmp_path):
+    """The rates are those of one schedule over 12 steps, and the moments of AdamW go on."""
+    settings = {"count": 4, "per_device_train_batch_size": 4, "weight_decay": 0.01}  # each batch is all samples
+    learner = learner_of(tmp_path, peers=("ada",), **settings)
+    rates = record_rates(learner.trainers["ada"])
+    rows, memory = learner.start(["ada"]), None
+    for round in range(4):
+        fitted = learner.fit(rows, peers=["ada"], round=round, memory=memory)
+        rows, memory = fitted.rows, fitted.memory
+        assert fitted.report.steps.tolist() == [3]
+
+    model = tiny_llama()
+    tensors = learner.adapters.tensors(learner.start(["ada"])[0], shapes=learner.models["ada"].shapes, scales={})
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(tensors[name])
+    long = make_trainer(model, "ada", tmp_path, **settings | {"max_steps": 12})
+    usual = record_rates(long)
+    long.train()
+    assert rates == pytest.approx(usual, rel=1e-12)
+    oracle = torch.cat([value.flatten() for value in model.parameters() if value.requires_grad])
+    torch.testing.assert_close(rows[0], oracle.detach(), atol=1e-5, rtol=1e-4)
+
+
+def test_an_optimiser_that_began_again_would_end_elsewhere(tmp_path):
+    learner = learner_of(tmp_path, peers=("ada",))
+    rows = learner.start(["ada"])
+    first = learner.fit(rows, peers=["ada"], round=0)
+    kept = learner.fit(first.rows, peers=["ada"], round=1, memory=first.memory).rows
+    fresh = learner.fit(first.rows, peers=["ada"], round=1).rows
+    assert (kept - fresh).abs().max() > 1e-3
+
+
+def test_each_round_draws_other_batches_even_with_a_seed_of_data(tmp_path):
+    learner = learner_of(tmp_path, peers=("ada",), count=40, data_seed=3)
+    rows, seen = learner.start(["ada"]), []
+    data = learner.trainers["ada"].train_dataset
+    for round in (0, 1, 0):
+        data.served.clear()
+        learner.fit(rows, peers=["ada"], round=round)
+        seen.append(data.served[:12])
+    assert seen[0] == seen[2] != seen[1]
+
+
+def test_training_leaves_the_global_generators_as_they_were(tmp_path):
+    learner = learner_of(tmp_path)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002 -- the global one is meant
+    learner.fit(learner.start(["ada"]), peers=["ada"], round=0)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
+
+
+def test_the_total_of_losses_is_that_of_all_tokens_that_count(tmp_path):
+    learner = learner_of(tmp_path)
+    rows = learner.fit(learner.start(PEERS), peers=PEERS, round=0).rows
+    one = rows[:1].expand(3, -1)
+    total = learner.tallies(one, peers=PEERS).sum(0).numpy()
+    scores = learner.tallied(rows[0], total, copies=1)
+    model, losses = learner.trainers["ada"].model.eval(), []
+    learner.evaluate(rows[:1], peers=["ada"])  # fills the model
+    with torch.no_grad():
+        for peer in PEERS:
+            for sample in learner.trainers[peer].eval_dataset:
+                logits = model(input_ids=sample["input_ids"][None]).logits[0].log_softmax(-1)
+                places = [place for place, label in enumerate(sample["labels"]) if place and label != -100]
+                losses += [-float(logits[place - 1, sample["labels"][place]]) for place in places]
+    assert int(total[1]) == len(losses) == 3 * 4 * 9
+    assert scores["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert scores["perplexity"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-5)
+
+
+def test_a_base_in_bfloat16_is_shared_and_only_adapters_are_rows(tmp_path):
+    model = tiny_llama(dtype=torch.bfloat16)
+    learner = learner_of(tmp_path, model=model)
+    assert all(trainer.model is model for trainer in learner.trainers.values())
+    kinds = {value.dtype for value in model.parameters() if not value.requires_grad}
+    assert kinds == {torch.bfloat16}
+    assert learner.dtype == torch.float32
+    assert all("lora_" in name for name in learner.state_dict(learner.start(["ada"])[0]))
+    fitted = learner.fit(learner.start(["ada"]), peers=["ada"], round=0)
+    assert not torch.equal(fitted.rows, learner.start(["ada"]))
+
+
+def test_gradient_accumulation_counts_steps_of_the_optimiser(tmp_path):
+    settings = {"max_steps": -1, "num_train_epochs": 1, "gradient_accumulation_steps": 2, "count": 16}
+    learner = learner_of(tmp_path, per_device_train_batch_size=2, gradient_checkpointing=True, **settings)
+    assert learner.fit(learner.start(["ada"]), peers=["ada"], round=0).report.steps.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("adapters", "mask"), [("factors", 0.0), ("freeze_a", 1.0), ("alternate", 1.0), ("product", 0.0)]
+)
+async def test_live_peers_end_where_the_simulation_ends(tmp_path, adapters, mask):
+    """Both add the losses of all tokens up to the same perplexity of the one model."""
+    graph, source = p2pfl.topology.complete(3).named(PEERS), SeededSource(3)
+    privacy = p2pfl.Pairwise(mask=mask) if mask else None
+    parts = {"rounds": 2, "privacy": privacy, "source": source, "settings": {"learning": {"consensus": True}}}
+    learner = learner_of(tmp_path, rounds=2, adapters=adapters)
+    run = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, **parts)
+    lived = await p2pfl.live(p2pfl.FedAvg(), learner_of(tmp_path, rounds=2, adapters=adapters), graph, **parts)
+    for peer in PEERS:
+        for name, value in run.models[peer].items():
+            torch.testing.assert_close(lived.models[peer][name], value, atol=1e-5, rtol=1e-4)
+    each = torch.stack([learner.evaluate(row[None], peers=[peer])["loss"] for peer, row in rows_of(run, learner)])
+    oracle = {"loss": float(each.mean()), "perplexity": float(each.mean().exp())}  # peers have as many tokens each
+    assert run.summary["common"] == pytest.approx(oracle, rel=1e-5)
+    assert lived.summary["common"] == pytest.approx(oracle, rel=1e-5)
+
+
+def rows_of(run, learner):
+    """Return the final row of each peer, whose models contain factors or their products."""
+    for peer in PEERS:
+        row = run.models[peer]
+        yield (
+            peer,
+            learner.adapters.row(row, before=torch.zeros(learner.layout.size), scales=learner.models[peer].scales),
+        )
+
+
+def test_peers_with_other_ranks_average_products_or_columns(tmp_path):
+    ranks = {"ada": 1, "bob": 2, "cas": 4}
+    for adapters in ("freeze_a", "product"):
+        trainers = {peer: make_trainer(tiny_llama(rank=rank), peer, tmp_path) for peer, rank in ranks.items()}
+        learner = TrainerLearner(trainers, rounds=2, seed=5, adapters=adapters, rank=4)
+        rows = learner.start(PEERS)
+        before = learner.evaluate(rows, peers=PEERS)["loss"].mean()
+        for round in range(2):
+            rows = learner.fit(rows, peers=PEERS, round=round).rows.mean(0).expand(3, -1)
+        assert learner.evaluate(rows, peers=PEERS)["loss"].mean() < before
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"adapters": "mean"}, 'adapters is "mean"; choose one of factors, freeze_a'),
+        ({"rank": 1}, "has rank 2; set rank to the largest of all peers"),
+        ({"half": True}, "trains as torch.bfloat16, in which small steps are lost"),
+    ],
+)
+def test_what_cannot_be_averaged_is_named(tmp_path, change, sentence):
+    if change.pop("half", False):
+        change["model"] = tiny_llama().bfloat16()
+    with pytest.raises(ModelError, match=sentence):
+        learner_of(tmp_path, **change)

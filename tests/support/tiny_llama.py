@@ -1,0 +1,71 @@
+"""A random Llama with adapters, and trainers of peers on sequences that follow a rule of each peer, for tests."""
+
+import torch
+from torch.utils.data import Dataset
+
+WORDS = 32
+LENGTH = 12
+
+
+def tiny_llama(*, rank=2, dtype=torch.float32, targets=("q_proj", "v_proj"), alpha=None):
+    """Return a causal model of two layers, the same at each call, with LoRA adapters that are not trained yet."""
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 -- takes seconds
+    from transformers import LlamaConfig, LlamaForCausalLM, set_seed  # noqa: PLC0415
+
+    set_seed(11)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=WORDS, num_key_value_heads=1, max_position_embeddings=64, **sizes)
+    model = LlamaForCausalLM(config).to(dtype)
+    set_seed(12 + rank)  # peers need not draw the same adapters
+    lora = LoraConfig(r=rank, lora_alpha=alpha or 4 * rank, target_modules=list(targets), task_type="CAUSAL_LM")
+    return get_peft_model(model, lora)
+
+
+class Sequences(Dataset):
+    """Token sequences, half of whose labels do not count."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+        self.served = []
+
+    def __len__(self):
+        return len(self.tokens)
+
+    def __getitem__(self, index):
+        self.served.append(index)
+        labels = self.tokens[index].clone()
+        labels[: LENGTH // 4] = -100
+        return {"input_ids": self.tokens[index], "labels": labels}
+
+
+def sequences(peer, count, *, seed=0):
+    """Return sequences that count up by a step, the same for all peers, from words of the peer's own."""
+    own = torch.Generator().manual_seed(1000 * seed + sum(map(ord, peer)))
+    first = torch.randint(WORDS // 2, (count, 1), generator=own) + WORDS // 2 * (sum(map(ord, peer)) % 2)
+    return Sequences((first + 3 * torch.arange(LENGTH)) % WORDS)
+
+
+def make_trainer(model, peer, folder, *, kind=None, arguments=None, count=8, **settings):
+    """Return a trainer of a peer."""
+    from transformers import Trainer, TrainingArguments  # noqa: PLC0415 -- takes seconds
+
+    kind, arguments = kind or Trainer, arguments or TrainingArguments
+    usual = {
+        "output_dir": str(folder / peer),
+        "max_steps": 3,
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 3,
+        "learning_rate": 0.02,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 2,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return kind(
+        model=model,
+        args=arguments(**(usual | settings)),
+        train_dataset=sequences(peer, count),
+        eval_dataset=sequences(peer, 4, seed=1),
+    )
