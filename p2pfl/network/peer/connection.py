@@ -18,6 +18,7 @@ from p2pfl.network.protocol.interface.events import Event
 from p2pfl.network.protocol.interface.requests import Request
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.messages import Claim, Message
+from p2pfl.network.protocol.wire.total_messages import Subtotal
 from p2pfl.network.transport import Channel
 from p2pfl.network.transport import Message as Arrived
 
@@ -322,12 +323,15 @@ class Connection:
 
     def _process_sum(self, effect: effects.ProcessSum) -> None:
         assert self.relay is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
-        kind, sender = type(effect.message).__name__, effect.sender
+        kind, sender, mine = type(effect.message).__name__, effect.sender, self.relay.sum_receiver
+        before = mine.lacking.get(sender)
         try:
             answers = self.relay.receive(sender, effect.message)
         except DecodeError:
             self.handle(events.SumRefused(sender, kind, equivocated=sender in self.relay.sum_sender.proofs))
             return
+        if isinstance(effect.message, Subtotal) and mine.lacking.get(sender) != before:  # repeated ones are no progress
+            self.session.streams.progress[sender] = self.clock()
         for peer, answer in answers:
             self.post(f"in/{peer}", answer)
 

@@ -138,7 +138,6 @@ class MessageReceiver:
         elif isinstance(message, OfTotals) and not _is_of_sum(message):
             self.totals.receive(sender, message)
         elif isinstance(message, OfSums | Subtotal | Total | Again) and self.sums:
-            self.streams.progress[sender] = self.shared.now
             self.shared.do(ProcessSum(sender, message))
         else:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
