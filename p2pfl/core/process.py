@@ -159,7 +159,21 @@ def _libraries() -> ThreadpoolController:
 def cores(groups: Path = GROUP_FOLDER) -> int:
     """Return the number of cores that this process may keep busy.
 
-    It is the number of cores of its affinity, at most the quota of its control group, and at most ``OMP_NUM_THREADS``.
+    It is that of :func:`processors`, at most ``OMP_NUM_THREADS``.
+
+    Parameters
+    ----------
+    groups
+        Folder in which control groups are mounted.
+    """
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(processors(groups), int(wanted) if wanted.isdecimal() and int(wanted) else sys.maxsize)
+
+
+def processors(groups: Path = GROUP_FOLDER) -> int:
+    """Return the number of cores that several processes may keep busy.
+
+    It is the number of cores of the affinity of this one, at most the quota of its control group.
 
     Parameters
     ----------
@@ -168,9 +182,7 @@ def cores(groups: Path = GROUP_FOLDER) -> int:
     """
     affinity = getattr(os, "sched_getaffinity", None)
     there = (os.cpu_count() or 1) if affinity is None else len(affinity(0))
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    bounds = [float(there), _quota(groups), float(wanted) if wanted.isdecimal() and int(wanted) else math.inf]
-    return max(1, math.floor(min(bounds)))
+    return max(1, math.floor(min(float(there), _quota(groups))))
 
 
 @functools.cache  # training asks in every round, and reading these files takes a millisecond

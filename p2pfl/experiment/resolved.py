@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import msgspec
@@ -379,7 +379,7 @@ class Plan:
     @property
     def facts(self) -> dict[str, str]:
         """Facts on which neighbours must agree, each as text: all that changes the mathematics, nothing else."""
-        usual = flat(Experiment())  # left out, because announcements are short
+        usual = _usual_settings()  # left out, because announcements are short
         settings = {
             key: str(value)
             for key, value in flat(self.experiment).items()
@@ -466,6 +466,12 @@ def _options(options: Mapping[str, Any]) -> str:
         if "columns" in options
         else str(options)
     )
+
+
+@cache  # each peer of a process compares with them
+def _usual_settings() -> dict[str, Any]:
+    """Return the defaults of all keys."""
+    return flat(Experiment())
 
 
 def _digest(data: Any) -> str:

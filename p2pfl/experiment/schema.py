@@ -137,8 +137,8 @@ class TransportSettings(Section, frozen=True):
     Attributes
     ----------
     broker
-        ``embedded``, or a URL with ``mqtt``, ``mqtts``, ``ws``, ``wss`` or a scheme of a package. From a list, a peer
-        uses the first that accepts it.
+        ``embedded``, or a URL with ``mqtt``, ``mqtts``, ``ws``, ``wss``, ``file`` (a shared folder) or a scheme of a
+        package. From a list, a peer uses the first that accepts it.
     credentials
         TOML file with ``user`` and ``password``, or a folder of ``NAME.toml``; by default the environment's
         ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD``.

@@ -216,6 +216,11 @@ class Topology:
         return _sort(scipy.sparse.coo_array((values, (listener, sender)), shape=shape))
 
     @cached_property
+    def turns(self) -> dict[str, int]:
+        """Turns in which the peers send large models, see :func:`turns`; the peers of a process share them."""
+        return turns(self)
+
+    @cached_property
     def _numbers(self) -> dict[str, int]:
         return {peer: row for row, peer in enumerate(self.peers)}
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ballots import COUNTED
+from ballots import AGAIN, COUNTS
 from exploring.explorer import Explorer, ViolationError
 from exploring.malicious import Malicious
 from exploring.masked import Masked, MaskInvariants
@@ -16,6 +16,9 @@ from exploring.members import NAMES, SUBJECT, Invariants, Member, committee, mem
 from exploring.rounds import explorer as rounds
 from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.wire.verdict_messages import Ballot
+
+NONSENSE = b"nonsense"
+"""Outcome that no honest member believes."""
 
 MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""
@@ -40,8 +43,8 @@ class Setting:
         Whether a member takes nothing else while it writes.
     malicious
         Member that sends whatever it can sign, and has one ballot; empty if all are honest.
-    copies
-        Number of reports that their owner signs, if it is malicious.
+    values
+        Outcomes that the malicious member states.
     most
         States after which it stops, if the command does not say.
     """
@@ -51,7 +54,7 @@ class Setting:
     masked: bool = False
     blocking: bool = True
     malicious: str = ""
-    copies: int = 1
+    values: tuple[bytes, ...] = (COUNTS, AGAIN)
     most: int = 3_000_000
 
     def explorer(self, *, most: int, make: type[Agreement] = Agreement, progress: bool = True) -> Explorer:
@@ -70,8 +73,7 @@ class Setting:
         group = committee(len(self.ballots))
         begun = {name for name, number in zip(group.members, self.ballots, strict=True) if number}
         ballots = tuple(Ballot(1, name) for name in sorted(begun | {self.malicious}))
-        copies = tuple(bytes([number]) for number in range(self.copies))
-        return Malicious(self.malicious, group, SUBJECT, ballots, (COUNTED,) if self.copies == 1 else copies)
+        return Malicious(self.malicious, group, SUBJECT, ballots, self.values)
 
     def row(self, *, most: int | None) -> str:
         """Explore it; return a line of a table."""
@@ -82,7 +84,7 @@ class Setting:
         disk = "blocks" if self.blocking else "does not block"
         masked, end = "yes" if self.masked else "no", "" if found.complete else "the first "
         lies = "none" if not self.malicious else "the owner" if self.malicious == NAMES[0] else "another"
-        lies += f", with {self.copies} reports" if self.copies > 1 else ""
+        lies += ", also what nobody believes" if NONSENSE in self.values else ""
         return (
             f"| {len(self.ballots)} | {lies} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
             f"| {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"
@@ -141,7 +143,7 @@ SETTINGS = (
     Setting((0, 1, 0), (0, 1, 0), masked=True),
     Setting((0, 1, 1), (0, 0, 0)),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], most=200_000),
-    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], copies=2, most=20_000),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], values=(COUNTS, NONSENSE), most=200_000),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[3]),
 )
 """What ``scripts/explore`` explores."""

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ballots import COUNTED
+from ballots import AGAIN, COUNTS
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.proofs import exists, follows, highest_report, is_certified, reports
+from p2pfl.network.protocol.agreement.proofs import follows, highest_report, is_certified, reports
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DROPPED,
     Ballot,
     Committee,
     Decision,
     Message,
+    Place,
     Prepare,
     Promise,
     Proposal,
-    Release,
     Value,
     Vote,
 )
@@ -41,20 +40,15 @@ class Malicious:
         Its name, and the agreement.
     ballots
         Ballots of its own, and of honest members, in which it lies.
-    copies
-        Verdicts that a release counts, one for each copy that its owner signs.
+    values
+        All outcomes that it can state.
     """
 
     name: str
     committee: Committee
-    subject: Release
+    subject: Place
     ballots: tuple[Ballot, ...]
-    copies: tuple[Value, ...] = (COUNTED,)
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """All verdicts that it can state."""
-        return *self.copies, DROPPED
+    values: tuple[Value, ...] = (COUNTS, AGAIN)
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -74,11 +68,8 @@ class Malicious:
     def _votes(self) -> Iterator[Vote]:
         """Yield its own votes and acceptances: all values in all ballots."""
         for ballot in (self.committee.first, *self.ballots):
-            for value in self.values:
-                if exists(ballot, value, committee=self.committee):
-                    yield Vote(self.subject, self.name, ballot, value)
-                    if ballot.number:
-                        yield Vote(self.subject, self.name, ballot, value, final=False)
+            for value, final in itertools.product(self.values, (False, True)):
+                yield Vote(self.subject, self.name, ballot, value, final=final)
 
     def _promises(self, votes: Collection[Vote]) -> Iterator[Promise]:
         """Yield its own promises, with every last vote that it can prove, and with none."""
@@ -130,19 +121,13 @@ def _votes_in(message: Message) -> tuple[Vote, ...]:
 
 def _proof(votes: Collection[Vote], ballot: Ballot | None, value: object) -> tuple[Vote, ...]:
     """Return what proves a vote, in an order that does not depend on the order of messages."""
-    found = [
-        vote
-        for vote in votes
-        if (vote.ballot, vote.value, vote.final) == (ballot, value, not ballot or not ballot.number)
-    ]
+    found = [vote for vote in votes if (vote.ballot, vote.value, vote.final) == (ballot, value, False)]
     return tuple(sorted(found, key=repr))
 
 
-class Gullible(Agreement):
-    """Accepts every proposal, and believes every promise."""
+class Credulous(Agreement):
+    """Accepts every proposal in the first ballot, whether it believes it or not."""
 
-    def _receive_proposal(self, proposal: Proposal) -> None:
-        vote, own = proposal.vote, self.record.accepted
-        if (own is None or own.ballot < vote.ballot) and vote.ballot >= self.record.promised:
-            self._receive_acceptance(vote)
+    def _consider(self, vote: Vote) -> None:
+        if self._accepts(vote.ballot):
             self._accept(vote.ballot, vote.value)

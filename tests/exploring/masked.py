@@ -7,10 +7,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ballots import AGAIN
 from exploring.members import Invariants, Member, Sent
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal, MaskLedger
 from p2pfl.network.protocol.ledgers.payments import Mask
-from p2pfl.network.protocol.wire.verdict_messages import DROPPED
 
 
 class Released(NamedTuple):
@@ -23,7 +23,7 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True)
 class Masked(Member):
-    """A mask partner of a peer whose release may be dropped.
+    """A mask partner in an attempt that may be played again, without the owner of the committee.
 
     Parameters
     ----------
@@ -33,20 +33,20 @@ class Masked(Member):
         The journal that is on its way to the disk, and the release that leaves once it is there.
     plaintexts
         How many different plaintexts it has masked; each is taken for another one, also after a crash.
-    repaired
-        Whether this incarnation has repaired the round.
+    masked_again
+        Whether this incarnation has masked the update for the next attempt.
     """
 
     journal: MaskJournal | None = None
     leaving: tuple[MaskJournal, Released] | None = None
     plaintexts: int = 0
-    repaired: bool = False
+    masked_again: bool = False
 
     @property
     def key(self) -> Hashable:
         until = None if self.journal is None else self.journal.until
         leaving = None if self.leaving is None else self.leaving[1]
-        return super().key, until, leaving, self.plaintexts, self.repaired
+        return super().key, until, leaving, self.plaintexts, self.masked_again
 
     def moves(self) -> list[str]:
         found = super().moves()
@@ -55,7 +55,7 @@ class Masked(Member):
         if self.leaving is not None:
             return [*found, "stores its journal"]
         first = self.plaintexts == 0 and self.name != self.committee.owner
-        if first or (self.machine.value == DROPPED and not self.repaired and self.name != self.committee.owner):
+        if first or (self.machine.value == AGAIN and not self.masked_again and self.name != self.committee.owner):
             found.append("masks")
         return found
 
@@ -67,7 +67,7 @@ class Masked(Member):
                 journal, released = self.leaving
                 return [(replace(self, journal=journal, leaving=None), self.sent(released))]
             case "crashes":
-                lost = [(replace(each, leaving=None, repaired=False), sent) for each, sent in super().after(move)]
+                lost = [(replace(each, leaving=None, masked_again=False), sent) for each, sent in super().after(move)]
                 if self.leaving is None:
                     return lost
                 journal, _ = self.leaving
@@ -77,13 +77,13 @@ class Masked(Member):
     def masked(self) -> Masked:
         """Return it with a release under fresh masks, which leaves once its journal is durable."""
         others = [each for each in self.committee.members if each != self.name]
-        dropped = self.machine.value == DROPPED
+        again = self.machine.value == AGAIN
         ledger = MaskLedger(self.name, partners=others, journal=copy.deepcopy(self.journal))
-        living = [each for each in others if not (dropped and each == self.committee.owner)]
+        living = [each for each in others if not (again and each == self.committee.owner)]
         payment = ledger.release(0, partners=living)
         masks = tuple(sorted(Mask(_edge(self.name, each), payment.slot) for each in payment.fresh))
         released = Released(self.name, self.plaintexts, masks)
-        after = replace(self, plaintexts=self.plaintexts + 1, repaired=self.repaired or dropped)
+        after = replace(self, plaintexts=self.plaintexts + 1, masked_again=self.masked_again or again)
         return replace(after, leaving=(ledger.journal(), released))
 
     def sent(self, released: Released) -> Sent:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ballots import COUNTED
+from ballots import AGAIN, COUNTS
 from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
+    Believe,
     Doubt,
     Event,
     MemberRecord,
@@ -24,18 +25,21 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     TimePassed,
 )
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DROPPED,
     Committee,
     Decision,
     Message,
+    Place,
     Promise,
     Proposal,
-    Release,
+    Value,
     Vote,
 )
 
 NAMES = ("ada", "bob", "eve", "mia")
-SUBJECT = Release("ada", 7, 0, 0)
+SUBJECT = Place(0, 0)
+BELIEFS: frozenset[Value] = frozenset({COUNTS, AGAIN})
+"""Outcomes that honest members believe at once: late belief looks like a late message."""
+
 Sent = list[tuple[str, Any]]
 CORES: dict[Hashable, int] = {}
 FOLLOWED: dict[Hashable, Any] = {}
@@ -79,7 +83,8 @@ class Member:
 
     def started(self) -> Member:
         """Return the member with a new state machine."""
-        machine = self.make(self.name, SUBJECT, self.committee, wanted=DROPPED, record=self.recovered)
+        machine = self.make(self.name, SUBJECT, self.committee, self.recovered)
+        machine.wanted = AGAIN
         return replace(self, machine=machine, pending=None)
 
     @property
@@ -129,7 +134,7 @@ class Member:
             case "stores":
                 return [self.told(RecordStored())]
             case "proposes":
-                return [self.told(Propose(COUNTED))]
+                return [self.told(Propose(COUNTS))]
         return [replace(self, ballots=self.ballots - 1).timed_out()]
 
     def timed_out(self) -> tuple[Member, Sent]:
@@ -162,10 +167,12 @@ class Member:
         disk, pending = (self.pending, None) if stored else (self.disk, self.pending)
         machine = copied(self.machine)
         effects = machine.handle(event, now=after)
+        if machine.questioned in BELIEFS:
+            effects += machine.handle(Believe(machine.questioned), now=after)
         machine.due -= after
         machine._now = 0.0
         pending = next((each.record for each in effects if isinstance(each, StoreRecord)), pending)
-        sent = [(each.to, each.message) for each in effects if isinstance(each, Send)]
+        sent = [(to, each.message) for each in effects if isinstance(each, Send) for to in each.to]
         return replace(self, machine=machine, disk=disk, pending=pending), sent
 
     def waits(self, seconds: float) -> Member:
@@ -226,7 +233,7 @@ def votes_in(message: Message) -> list[Vote]:
 
 def committee(size: int) -> Committee:
     """Return a committee whose owner is the first member."""
-    return Committee(NAMES[:size], owner=NAMES[0])
+    return Committee(NAMES[:size])
 
 
 def members(
@@ -273,6 +280,8 @@ class Invariants:
         held = set().union(*(actor.holds for actor in actors))
         if len(held) > 1:
             return "two verdicts are held"
+        if not held <= BELIEFS:
+            return "a verdict that no honest member believed"
         return self.progress(actors) if self._progress else ""
 
     def messages(self, said: tuple[Message, ...]) -> str:
@@ -285,9 +294,9 @@ class Invariants:
         if len({message.value for message in said if isinstance(message, Decision)}) > 1:
             return "two verdicts are signed"
         if self.malicious:
-            return ""  # one may say that there is a release: those that lack it wait, see Settlement
-        if not any(vote.ballot.number == 0 for vote in votes) and any(vote.value == COUNTED for vote in votes):
-            return "a release counts that was never made"
+            return ""  # one may propose any outcome; what is decided is checked above
+        if not any(vote.ballot.number == 0 for vote in votes) and any(vote.value == COUNTS for vote in votes):
+            return "an outcome that was never proposed"
         return ""
 
     def progress(self, actors: tuple[Member, ...], *, ticks: int = 40) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -25,8 +26,8 @@ class Half(Committee):
 class Hasty(Agreement):
     """Sends what it says before it is durable."""
 
-    def _send(self, to: str, message: Message) -> None:
-        if to == self.me:
+    def _send(self, to: tuple[str, ...], message: Message) -> None:
+        if to == (self.me,):
             super()._send(to, message)
         else:
             self._effects.append(Send(to, message))
@@ -43,14 +44,33 @@ class Deaf(Agreement):
 
 
 class Faithless(Agreement):
-    """Votes in a ballot below one that it has promised."""
+    """Accepts in a ballot below one that it has promised."""
 
-    def _receive_vote(self, vote: Vote) -> None:
+    def _accepts(self, ballot: Ballot) -> bool:
+        own = self.record.accepted
+        return own is None or own.ballot < ballot
+
+    def _receive_acceptance(self, vote: Vote) -> None:
         self.record = msgspec.structs.replace(self.record, promised=BLANK.promised)
-        super()._receive_vote(vote)
+        super()._receive_acceptance(vote)
 
     def _honest(self, promise: Promise) -> bool:
         return promise.member in self.committee.members
+
+
+class Wavering(Agreement):
+    """Accepts two values in one ballot."""
+
+    def _accepts(self, ballot: Ballot) -> bool:
+        return ballot >= self.record.promised
+
+
+class Lone(Agreement):
+    """Votes for what it has accepted itself, whether or not a majority has."""
+
+    def _accept(self, ballot: Ballot, value: Value, *given: tuple[Any, ...]) -> None:
+        super()._accept(ballot, value, *given)
+        self._vote(ballot, value, ())
 
 
 class Once(Agreement):

@@ -13,15 +13,14 @@ import copy
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from typing import Any
 
 from exploring.explorer import Explorer
 from exploring.members import copied, frozen
-from p2pfl.network.protocol.agreement.agreement_effects import Send
-from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutcome, complete, outcome, report
-from p2pfl.network.protocol.agreement.settlement import Effect, Settlement, Write
-from p2pfl.network.protocol.wire.verdict_messages import Committee
+from p2pfl.network.protocol.agreement.agreement_effects import Effect, Send, StoreRecord
+from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutcome, complete
+from p2pfl.network.protocol.agreement.settlement import Settlement
+from p2pfl.network.protocol.wire.verdict_messages import Place, draw_committee
 
 LINE = {"ada": ("bob",), "bob": ("ada", "eve"), "eve": ("bob",)}
 """Neighbours of three peers, of which two share no edge."""
@@ -35,13 +34,21 @@ SQUARE = {
 LATER = 1e9
 """Time at which every ballot is due."""
 
+FRESH: dict[str, Any] = {
+    "sent": 0,
+    "got": frozenset(),
+    "masked": b"",
+    "said": b"",
+    "told": frozenset(),
+    "doubted": frozenset(),
+}
+"""State of a member at the beginning of an attempt."""
+
 Sent = list[tuple[str, Any]]
 
 
-Place = tuple[int, int]
-"""Round and attempt."""
-
-LAST: Place = (1, 1)
+FIRST = Place(0, 0)
+LAST = Place(1, 1)
 """Attempt after which members make no move any more."""
 
 
@@ -54,7 +61,7 @@ class Player:
     name, graph, steps
         Name of the member, neighbours of each member, and gossip steps of the attempt.
     machine
-        Its agreements on all reports; ``None`` while it asks to be a member.
+        Its settlement of the attempt; ``None`` while it asks to be a member.
     place, members
         Attempt, and who takes part in it.
     lives
@@ -69,8 +76,10 @@ class Player:
         Its report; empty before.
     told
         Members that have admitted it, and what they have told.
+    doubted
+        Members that it takes to be gone.
     ballots, restarts
-        Ballots that it may still begin, and restarts.
+        Members that it may still doubt, and restarts.
     past
         Attempts that it knows the outcome of, with the members and the outcome.
     """
@@ -79,7 +88,7 @@ class Player:
     graph: dict[str, tuple[str, ...]]
     steps: int
     machine: Settlement | None
-    place: Place = (0, 0)
+    place: Place = FIRST
     members: tuple[str, ...] = ()
     lives: tuple[tuple[str, int], ...] = ()
     sent: int = 0
@@ -87,6 +96,7 @@ class Player:
     masked: bytes = b""
     said: bytes = b""
     told: frozenset[tuple[str, Place, tuple[str, ...]]] = frozenset()
+    doubted: frozenset[str] = frozenset()
     ballots: int = 0
     restarts: int = 0
     past: tuple[tuple[Place, tuple[str, ...], Any], ...] = ()
@@ -97,10 +107,10 @@ class Player:
         rest = self.ballots, self.restarts, self.past
         if self.machine is None:
             return here, rest
-        machine = self.machine
-        agreements = tuple((each, frozen(agreement)) for each, agreement in machine._agreements.items())
-        asked = tuple(sorted((release, *sorted(early)) for release, early in machine._early.items()))
-        return here, rest, agreements, frozenset(machine._doubted), asked, frozenset(machine._requests)
+        machine = vars(self.machine)
+        fields = sorted(set(machine) - {"sign", "committee", "agreement"})
+        parts = [_fixed(machine[name]) for name in fields]
+        return here, rest, self.doubted, frozen(self.machine.agreement), *parts
 
     @property
     def life(self) -> int:
@@ -117,17 +127,9 @@ class Player:
         return all((each, step) in self.got for each in self.beside)
 
     @property
-    def verdicts(self) -> dict[str, Any]:
-        """Verdicts that it knows, by member."""
-        if self.machine is None:
-            return {}
-        found = {release.peer: self.machine.verdict(release) for release in self.machine.admitted}
-        return {peer: value for peer, value in found.items() if value is not None}
-
-    @property
-    def concluded(self) -> Any:
+    def concluded(self) -> AttemptOutcome | None:
         """Outcome at this member; ``None`` before."""
-        return outcome(self.verdicts) if self.said and len(self.verdicts) == len(self.members) else None
+        return conclude(self.machine) if self.said and self.machine is not None else None
 
     def moves(self) -> Iterable[Hashable]:
         if self.restarts:
@@ -139,7 +141,7 @@ class Player:
             return
         if self.said:
             if self.ballots:
-                yield from (("doubts", each) for each in self.members if each not in {self.name, *self.verdicts})
+                yield from (("doubts", each) for each in self.members if each not in {self.name, *self.doubted})
             return
         yield "gives up"
         if self.sent < self.steps and (not self.sent or self.has(self.sent - 1)):
@@ -150,8 +152,7 @@ class Player:
     def after(self, move: Hashable) -> list[tuple[Player, Sent]]:
         if move == "restarts":
             lives = tuple((peer, life + (peer == self.name)) for peer, life in self.lives)
-            fresh = {"sent": 0, "got": frozenset(), "masked": b"", "said": b"", "told": frozenset()}
-            again = replace(self, machine=None, lives=lives, restarts=self.restarts - 1, members=(), **fresh)
+            again = replace(self, machine=None, lives=lives, restarts=self.restarts - 1, members=(), **FRESH)
             return [(again, [(each, ("join", again.life)) for each in self.graph if each != self.name])]
         if move == "goes on":
             return [self.goes_on(self.concluded)]
@@ -161,12 +162,12 @@ class Player:
             return [(replace(self, sent=self.sent + 1, masked=masked), model)]
         after = replace(self, machine=duplicate(self.machine))
         if isinstance(move, tuple):
-            after = replace(after, ballots=self.ballots - 1)
-            effects = after.machine.doubts(move[1], now=0.0)
+            after = replace(after, ballots=self.ballots - 1, doubted=self.doubted | {move[1]})
+            effects = after.machine.doubt(gone=after.doubted, slow=(), now=0.0)
             return [after.done([*effects, *after.machine.tick(now=LATER)])]
         value = complete(self.masked, joins=self.joins) if move == "is complete" else FAILED
         after = replace(after, said=value)
-        return [after.done(after.machine.releases(report(self.name, *self.place), value=value, now=0.0))]
+        return [after.done(after.machine.report(value, now=0.0))]
 
     @property
     def joins(self) -> int | None:
@@ -178,7 +179,7 @@ class Player:
         """Return this member in the next attempt."""
         past = (*self.past, (self.place, self.members, found))
         round, attempt = self.place
-        place = (round + 1, attempt) if found.committed else (round, attempt + 1)
+        place = Place(round + 1, attempt) if found.committed else Place(round, attempt + 1)
         members, sent = found.members, []
         if found.joins is not None:
             peer = list(self.graph)[found.joins]
@@ -190,11 +191,8 @@ class Player:
 
     def at(self, place: Place, members: tuple[str, ...]) -> Player:
         """Return this peer at the beginning of an attempt."""
-        machine = Settlement(self.name)
-        for each in members:
-            machine.admit(report(each, *place), Committee(members, owner=each))
-        fresh = {"sent": 0, "got": frozenset(), "masked": b"", "said": b"", "told": frozenset()}
-        return replace(self, place=place, members=members, machine=machine, **fresh)
+        machine = Settlement(self.name, place, members, draw_committee(members, place, swarm="explored"))
+        return replace(self, place=place, members=members, machine=machine, **FRESH)
 
     def receives(self, sender: str, message: Any) -> tuple[Player, Sent] | None:
         match message:
@@ -212,32 +210,42 @@ class Player:
                 return (replace(self, got=self.got | {(sender, step)}), []) if known else None
             case tuple():
                 return None
-        if self.machine is None or message.subject not in self.machine.admitted:
+        if self.machine is None or message.subject != self.place:
             return None
         after = replace(self, machine=duplicate(self.machine))
-        return after.done(after.machine.receives(sender, message, now=0.0))
+        return after.done(after.machine.receive(sender, message, now=0.0))
 
     def done(self, effects: list[Effect]) -> tuple[Player, Sent]:
         """Return this member after it has stored what it is to store, and what it sends."""
         sent, effects = [], [*effects]
         while effects:
             match effects.pop(0):
-                case Write(release):
-                    effects += self.machine.finish_write(release, now=0.0)
+                case StoreRecord():
+                    effects += self.machine.finish_write(now=0.0)
                 case Send(to, message):
-                    sent.append((to, message))
+                    sent += [(each, message) for each in to]
         return self, sent
 
 
+def conclude(machine: Settlement) -> AttemptOutcome | None:
+    """Return the outcome at a member; ``None`` before."""
+    return machine.outcome
+
+
 def duplicate(machine: Settlement) -> Settlement:
-    """Return agreements that go on by themselves."""
+    """Return a settlement that goes on by itself."""
     other = copy.copy(machine)
     for name, value in vars(other).items():
         if isinstance(value, (set, dict)):
             setattr(other, name, value.copy())
-    other._agreements = {release: copied(agreement) for release, agreement in machine._agreements.items()}
-    other._early = {release: early.copy() for release, early in machine._early.items()}
+    other.agreement = copied(machine.agreement)
     return other
+
+
+def _fixed(value: Any) -> Hashable:
+    if isinstance(value, dict):
+        return tuple(sorted(value.items()))
+    return frozenset(value) if isinstance(value, set) else value
 
 
 def players(
@@ -255,13 +263,13 @@ def players(
     for name in graph:
         rest = {"ballots": ballots.get(name, 0), "restarts": int(name in restarts or name == returned)}
         peer = Player(name, graph, steps, None, lives=lives, **rest)
-        place = (0, 1) if returned else (0, 0)
+        place = Place(0, 1) if returned else Place(0, 0)
         found[name] = replace(peer, place=place) if name == returned else peer.at(place, members)
     return found
 
 
 def wrong(actors: tuple[Player, ...]) -> str:
-    """Return what is wrong with the members: two verdicts, outcomes or memberships, or a commit without all models."""
+    """Return what is wrong with the members: two outcomes or memberships, or a commit without all models."""
     outcomes: dict[Place, Any] = {}
     groups: dict[Place, tuple[str, ...]] = {}
     for actor in actors:
@@ -271,10 +279,6 @@ def wrong(actors: tuple[Player, ...]) -> str:
                 return "two sets of members"
             if found is not None and outcomes.setdefault(place, found) != found:
                 return "two outcomes"
-    for one, other in combinations(actors, 2):
-        common = one.verdicts.keys() & other.verdicts.keys() if one.place == other.place else ()
-        if any(one.verdicts[name] != other.verdicts[name] for name in common):
-            return "two verdicts on one report"
     return next((why for each in outcomes if (why := incomplete(actors, each, outcomes[each], groups[each]))), "")
 
 

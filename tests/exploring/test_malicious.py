@@ -2,9 +2,11 @@
 
 import pytest
 
-from exploring.__main__ import Setting
+from ballots import COUNTS
+from exploring.__main__ import NONSENSE, Setting
 from exploring.explorer import ViolationError
-from exploring.malicious import Gullible
+from exploring.malicious import Credulous
+from exploring.mutants import Wavering
 
 NONE = (0, 0, 0, 0)
 
@@ -27,18 +29,24 @@ def test_one_malicious_member_of_four_cannot_bring_the_others_to_two_verdicts_in
 
 
 @pytest.mark.slow
-def test_an_owner_that_signs_two_copies_cannot_bring_the_others_to_two_verdicts():
-    """Nor keep them from one: an honest majority drops the release, or counts the copy that may be decided."""
-    assert explored(Setting(NONE, NONE, malicious="ada", copies=2), most=10_000).states >= 10_000
+def test_an_owner_cannot_bring_the_others_to_an_outcome_that_none_of_them_believes():
+    """Nor keep them from one: an honest majority begins another ballot."""
+    setting = Setting(NONE, NONE, malicious="ada", values=(COUNTS, NONSENSE))
+    assert explored(setting, most=10_000).states >= 10_000
 
 
-@pytest.mark.nightly
-def test_members_that_believe_what_they_are_told_come_to_two_verdicts():
-    with pytest.raises(ViolationError, match="two verdicts"):
-        explored(Setting(NONE, NONE, malicious="mia"), make=Gullible, most=400_000, progress=False)
+def test_members_that_accept_what_they_do_not_believe_are_found():
+    setting = Setting(NONE, NONE, malicious="ada", values=(NONSENSE,))
+    with pytest.raises(ViolationError, match="no honest member believed"):
+        explored(setting, make=Credulous, progress=False)
+
+
+def test_members_that_accept_two_values_in_one_ballot_are_found():
+    with pytest.raises(ViolationError, match="two values in one ballot"):
+        explored(Setting(NONE, NONE, malicious="ada"), make=Wavering, progress=False)
 
 
 def test_one_malicious_member_of_three_can_bring_the_others_to_two_verdicts():
     """Two majorities of three may share the malicious member alone: docs/notes/settled-rounds.md says so."""
     with pytest.raises(ViolationError, match="two verdicts"):
-        explored(Setting(NONE[:3], NONE[:3], malicious="eve"))
+        explored(Setting(NONE[:3], NONE[:3], malicious="ada"), progress=False)

@@ -1,30 +1,39 @@
-"""Messages of agreements on releases, from the names and numbers that are in them."""
+"""Messages of agreements on attempts, from the names and numbers that are in them."""
 
 import msgspec
 
 from p2pfl.network.protocol.agreement.agreement_effects import BLANK, VerdictRecord
-from p2pfl.network.protocol.wire.verdict_messages import Ballot, Decision, Prepare, Promise, Release, Vote
+from p2pfl.network.protocol.wire.verdict_messages import (
+    Ballot,
+    Decision,
+    Place,
+    Prepare,
+    Promise,
+    Report,
+    Reports,
+    Vote,
+)
 
-COUNTED = b"copy"
-"""Verdict that the only copy of a release counts."""
+COUNTS = b"\1\xff\xff"
+"""Outcome of an attempt that counts."""
+
+AGAIN = b"\0\xff\xff"
+"""Outcome of an attempt that all play again."""
 
 
-def cast(  # noqa: PLR0917 (in the order of the fields)
-    peer, incarnation, round, member, number, proposer, value, signature=bytes(64), voter=0, *, final=True
-):
-    """A vote on a release; for an acceptance, ``final`` is false."""
-    return Vote(Release(peer, incarnation, round, 0), member, Ballot(number, proposer), value, signature, voter, final)
+def cast(member, number, proposer, value, *, place=(0, 0), signature=bytes(64), voter=0, final=True):
+    """A vote of a member; for an acceptance, ``final`` is false."""
+    return Vote(Place(*place), member, Ballot(number, proposer), value, signature, voter, final)
 
 
-def prepare(sender, peer, incarnation, round, number):
+def prepare(sender, number, *, place=(0, 0)):
     """The request of its sender for promises."""
-    return Prepare(Release(peer, incarnation, round, 0), Ballot(number, sender))
+    return Prepare(Place(*place), Ballot(number, sender))
 
 
-def promised(peer, incarnation, round, member, number, proposer, voter=0):  # noqa: PLR0917 (as above)
+def promised(member, number, proposer, *, place=(0, 0), voter=0):
     """An unsigned promise of a member that has not voted."""
-    release, ballot = Release(peer, incarnation, round, 0), Ballot(number, proposer)
-    return Promise(release, member, ballot, signature=bytes(64), incarnation=voter)
+    return Promise(Place(*place), member, Ballot(number, proposer), signature=bytes(64), incarnation=voter)
 
 
 def proven(promise, proof=()):
@@ -37,6 +46,11 @@ def decision(*votes):
     return Decision(votes[0].subject, votes[0].value, votes)
 
 
-def kept(peer, incarnation, round, *, attempt=0, **record):
-    """What a journal holds of a release."""
-    return VerdictRecord(Release(peer, incarnation, round, attempt), msgspec.structs.replace(BLANK, **record))
+def reported(member, value, *, place=(0, 0), voter=0):
+    """A message with an unsigned report of a member."""
+    return Reports(Place(*place), (Report(Place(*place), member, value, bytes(64), voter),))
+
+
+def kept(round, *, attempt=0, **record):
+    """What a journal holds of an attempt."""
+    return VerdictRecord(Place(round, attempt), msgspec.structs.replace(BLANK, **record))

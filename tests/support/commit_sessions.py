@@ -5,7 +5,7 @@ from collections import deque
 from p2pfl.network.protocol.interface.effects import Concluded, Missing, Publish, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, ReportAttempt, Try
-from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts, Votes
+from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
 from sessions import LIFE, announced, arrived, heartbeat, session
 
 NAMES = ("ada", "bob", "dan", "eve")
@@ -18,7 +18,8 @@ class Swarm:
         self.names, self.dead, self.now, self.given = names, {*dead}, 0.0, given
         self.sessions = {name: self.begun(name, life) for name in names}
         self.answers, self.sent, self.queue = {name: [] for name in names}, [], deque()
-        self.mute = ""  # whose votes are lost
+        self.mute = ""  # whose messages are lost
+        self.lost = set()  # peers to which all messages are lost
         for name in names:
             self.ask(name, Try(0, attempt, names))
 
@@ -45,14 +46,23 @@ class Swarm:
                 case Publish(place, message) if isinstance(message, OfVerdicts):
                     self.sent.append((name, message))
                     to = [place[3:]] if place.startswith("in/") else self.others(name)
-                    if name != self.mute or not isinstance(message, Votes):
-                        self.queue.extend((each, arrived(name, message)) for each in to)
+                    if name != self.mute:
+                        self.queue.extend((each, arrived(name, message)) for each in to if each not in self.lost)
                 case Concluded() | Undecided() | Missing():
                     self.answers[name].append(effect)
 
     def flush(self):
         while self.queue:
             self.ask(*self.queue.popleft())
+
+    def settlement(self, name):
+        """Return the settlement of the present attempt at a peer."""
+        return self.sessions[name].commits._settlement
+
+    @property
+    def owner(self):
+        """Return the member that owns the committee of the present attempt."""
+        return self.settlement(self.names[0]).committee.owner
 
     def report(self, *names, complete=True):
         for name in names:

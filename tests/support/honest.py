@@ -1,7 +1,7 @@
 """One honest message of every kind that peers know, and bob, who takes it: where a fuzzer begins and what it drives.
 
 ``HONEST`` has what ada says to bob, by kind; ``taken`` gives what she says to a bob who waits for just that.
-``genuine`` and ``sealed`` put her signature and her seal on what an enemy has made of it: a neighbour who lies.
+``genuine`` and ``sealed`` put her signature and her seal on what an enemy has made of it: a Byzantine neighbour.
 """
 
 import itertools
@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
-from ballots import COUNTED, cast, decision, prepare, promised
+from ballots import AGAIN, COUNTS, cast, decision, prepare, promised
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
 from known_peers import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
@@ -43,16 +43,19 @@ from p2pfl.network.protocol.wire.total_messages import (
     participants_statement,
 )
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DROPPED,
     Admission,
     Ballot,
     Contradiction,
     Decision,
     JoinRequest,
     OfVerdicts,
+    Place,
     Promise,
     Proposal,
-    Votes,
+    Report,
+    Reports,
+    Vote,
+    draw_committee,
 )
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.network.protocol.wire.wire_rows import encode_row, head_of, read_row
@@ -63,22 +66,32 @@ from p2pfl.network.protocol.wire.wire_rows import encode_row, head_of, read_row
 KEY = bytes([9]) * 32
 
 
-def vote(member, peer="ada", *, number=0):
-    """A signed vote on a report of the first round."""
-    return resigned(cast(peer, 0, 0, member, number, peer if number == 0 else member, COUNTED, voter=1))
+TRIO = ("ada", "bob", "cleo")
+OWNER = draw_committee(TRIO, Place(0, 0), swarm=SWARM).owner
+"""The member that proposes in the first ballot of the first attempt."""
+
+
+def vote(member, value=COUNTS, *, number=0, final=True):
+    """A signed vote on the first attempt: in the first ballot, or in one of ada's."""
+    return resigned(cast(member, number, "ada" if number else OWNER, value, voter=1, final=final))
 
 
 def promise(member, *, voted=False):
-    """A signed promise for ada's ballot on the report of bob, and the vote for it that it reports."""
-    made = promised("bob", 0, 0, member, 1, "ada", 1)
+    """A signed promise for ada's ballot, and the vote that it reports."""
+    made = promised(member, 1, "ada", voter=1)
     if voted:
-        last = {"voted": Ballot(0, "bob"), "value": COUNTED, "proof": (vote("bob", "bob"),)}
-        made = msgspec.structs.replace(made, **last)
+        proof = tuple(vote(each, final=False) for each in TRIO[:2])
+        made = msgspec.structs.replace(made, voted=Ballot(0, OWNER), value=COUNTS, proof=proof)
     return resigned(made)
 
 
+def report(member, value=b"\0"):
+    """A signed report on the first attempt."""
+    return resigned(Report(Place(0, 0), member, value, incarnation=1))
+
+
 def resigned(changed):
-    """A vote or promise with the signature that its member would have put there."""
+    """A vote, promise or report with the signature that its member would have put there."""
     statement = SWARM.encode() + b"/" + changed.statement
     signature = IDENTITIES[changed.member if changed.member in IDENTITIES else "ada"].sign(statement, domain="vote")
     return msgspec.structs.replace(changed, signature=signature)
@@ -92,14 +105,13 @@ def voting():
 
 
 VOTED = (
-    Votes((vote("ada"), vote("ada", "bob"))),
-    prepare("ada", "bob", 0, 0, 1),
+    Reports(Place(0, 0), (report("ada"), report("cleo"))),
+    vote("ada"),
+    prepare("ada", 1),
     promise("ada", voted=True),
-    Proposal(
-        resigned(cast("bob", 0, 0, "ada", 1, "ada", DROPPED, voter=1, final=False)), (promise("ada"), promise("cleo"))
-    ),
+    Proposal(vote("ada", AGAIN, number=1, final=False), (promise("ada"), promise("cleo"))),
     decision(vote("ada"), vote("bob")),
-    Contradiction(vote("cleo"), resigned(msgspec.structs.replace(vote("cleo"), value=KEY))),
+    Contradiction(vote("cleo"), vote("cleo", KEY)),
     JoinRequest(1),
     Admission(0, 1, ("ada", "bob")),
 )
@@ -182,8 +194,8 @@ def genuine(message):
             statement = participants_statement(message, swarm=SWARM)
             signature = IDENTITIES["ada"].sign(statement, domain="participants")
             return msgspec.structs.replace(message, signature=signature)
-        case Votes() | Contradiction():
-            return _revoted(message)
+        case Reports() | Contradiction() | Vote():
+            return _restated(message)
         case Promise(proof=proof):
             return msgspec.structs.replace(resigned(message), proof=tuple(map(resigned, proof)))
         case Proposal(own, promises, proof):
@@ -194,10 +206,13 @@ def genuine(message):
             return message
 
 
-def _revoted(message):
-    if isinstance(message, Votes):
-        return Votes(tuple(map(resigned, message.votes)))
-    return Contradiction(resigned(message.one), resigned(message.other))
+def _restated(message):
+    match message:
+        case Reports(subject, reports):
+            return Reports(subject, tuple(map(resigned, reports)))
+        case Contradiction(one, other):
+            return Contradiction(resigned(one), resigned(other))
+    return resigned(message)
 
 
 def sealed(message):

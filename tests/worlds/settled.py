@@ -1,4 +1,4 @@
-"""Invariants of settled rounds: one verdict on a release, one outcome of an attempt, and no mask that stays."""
+"""Invariants of settled rounds: one decision on an attempt, one outcome of an attempt, and no mask that stays."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
 from p2pfl.network.protocol.agreement.attempt_reports import are_connected
 from p2pfl.network.protocol.interface.effects import Concluded
-from p2pfl.network.protocol.wire.verdict_messages import Release, Value
+from p2pfl.network.protocol.wire.verdict_messages import Place, Value
 from p2pfl.network.virtual.timed_learner import Goals
 from p2pfl.results.notices.kinds import LearningStopped, Notice
 from worlds.totals import Result
 
 HARMLESS = frozenset({"latency", "duplication", "overtaking", "clocks", "forgeries"})
 """Faults under which every message arrives long before the peers stop waiting for it."""
-
-Place = tuple[int, int]
-"""Round and attempt."""
 
 
 class Ending(Result, Protocol):
@@ -57,7 +54,7 @@ class SettledWatch:
     Attributes
     ----------
     verdicts
-        By release or report, the verdict on it.
+        By round and attempt, the decision of its committee.
     outcomes
         By round and attempt, its outcome.
     rows
@@ -69,7 +66,7 @@ class SettledWatch:
     """
 
     fail: Callable[[str], None]
-    verdicts: dict[Release, Value] = field(default_factory=dict)
+    verdicts: dict[Place, Value] = field(default_factory=dict)
     outcomes: dict[Place, Concluded] = field(default_factory=dict)
     rows: dict[Place, dict[str, Rows]] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
@@ -82,7 +79,7 @@ class SettledWatch:
         def carried_out(effect: object) -> None:
             attempts = peer.hiding.attempts
             if isinstance(effect, Concluded) and attempts is not None:
-                self._concluded(peer.name, (attempts._round, attempts.attempt), effect)
+                self._concluded(peer.name, Place(attempts._round, attempts.attempt), effect)
             carry_out(effect)  # type: ignore[arg-type]
 
         connection._carry_out = carried_out  # type: ignore[method-assign]
@@ -96,21 +93,19 @@ class SettledWatch:
         if peer.phase == "learning":
             self.begun.add(peer.name)
         if peer.session.commits is not None:
-            for settlement in peer.session.commits.ballots.open.values():
-                for release, record in settlement.latest.items():
-                    if record.decided is not None and release not in self.verdicts:
-                        self.verdicts[release] = record.decided.value
-                    elif record.decided is not None and self.verdicts[release] != record.decided.value:
-                        self._contradicted(peer.name, release, record.decided.value)
+            for place, settlement in peer.session.commits.ballots.open.items():
+                decided = settlement.agreement.record.decided
+                if decided is not None and self.verdicts.setdefault(place, decided.value) != decided.value:
+                    self._contradicted(peer.name, place, decided.value)
 
-    def _contradicted(self, name: str, release: Release, value: Value) -> None:
+    def _contradicted(self, name: str, place: Place, value: Value) -> None:
         if not self.lost:
-            self.fail(f"{name} has the verdict {value!r} on {release}, and another peer {self.verdicts[release]!r}")
+            self.fail(f"{name} decided {value!r} on {place}, and another peer {self.verdicts[place]!r}")
 
     def ended(self, peer: Peer, round: int, row: Rows) -> None:
         """Note the row with which a peer ends a round."""
         attempt = 0 if peer.hiding.attempts is None else peer.hiding.attempts.attempt
-        self.rows.setdefault((round, attempt), {})[peer.name] = row.clone()
+        self.rows.setdefault(Place(round, attempt), {})[peer.name] = row.clone()
 
 
 def verdict(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str]) -> str:

@@ -32,7 +32,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
     if store is None:
         return None
     secret = store.evidence_key(lambda: start.source.bytes(KEY_BYTES, purpose="evidence", peer=start.name))
-    samples = digests(plan.federation).get("peers", {}).get(start.name)
+    samples = digests(plan.federation, peers=[start.name]).get("peers", {}).get(start.name)
     experiment = plan.experiment
     statement = promise(experiment, plan.protection, spent=None)["statement"]
     public = plan.asked.algorithm.additive and not learner_traits(plan.learner).private

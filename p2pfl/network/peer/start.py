@@ -138,7 +138,7 @@ def start_of(
     roster = trust.digest if isinstance(trust, Roster) else ""
     keeper = Keeper(store, former, incarnation=incarnation, peer=name, source=source, remember=remember)
     journal, rounds = keeper.journal, keeper.former.rounds if former is not None else []
-    used = max([journal.until[0], *(each.release.attempt for each in journal.verdicts)])
+    used = max([journal.until[0], *(each.subject.attempt for each in journal.verdicts)])
     me = Announcement(
         name,
         journal.incarnation,

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import aiomqtt
 from p2pfl.core.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
+from p2pfl.network.transport.quality import SubscriptionQuality
 from p2pfl.network.transport.reasons import TEMPORARY, clock_behind, final, unreachable
 
 ANSWER = 10.0
@@ -65,8 +66,12 @@ class MqttTransport:
     qos
         Quality of service. With 1 the broker acknowledges each packet, so a publish waits until the broker has it, and
         with MQTT 5 learns of a refusal. With 0 a publish waits until it is written, and a broker may drop a burst.
+        A broker that refuses subscriptions at 1, or leaves them without an answer, and grants them at 0, is used at 0
+        from then on, as clusters that have lost a node need it.
     limit
         Largest payload in bytes; an MQTT 5 broker may lower it.
+    lowered
+        Function that is called with the reason, as a sentence, when the transport goes on at quality of service 0.
 
     Raises
     ------
@@ -91,6 +96,7 @@ class MqttTransport:
         version: int = 4,
         qos: int = 1,
         limit: int = LIMIT,
+        lowered: Callable[[str], None] | None = None,
     ) -> None:
         where = Address.parse(url)
         self._where = where if where.user else replace(where, user=user, password=password)
@@ -99,7 +105,7 @@ class MqttTransport:
             raise BrokerError(f"{version} is not an MQTT version; choose 4 (that is 3.1.1) or 5")
         if qos not in (0, 1):
             raise BrokerError(f"{qos} is not a quality of service that p2pfl uses; choose 1, or 0")
-        self._qos = qos
+        self._quality = SubscriptionQuality(qos, lowered or (lambda _: None))
         self._options: dict[str, Any] = {
             "protocol": aiomqtt.ProtocolVersion(version),
             "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by default
@@ -129,7 +135,9 @@ class MqttTransport:
         """
         try:
             for context in self._contexts:
-                connection = _Client(self._where, client, will, qos=self._qos, tls_context=context, **self._options)
+                connection = _Client(
+                    self._where, client, will, qos=self._quality.qos, tls_context=context, **self._options
+                )
                 try:
                     await connection.open()
                     break
@@ -142,7 +150,7 @@ class MqttTransport:
             kind = AccessError if final(cause, code=code) else BrokerError
             raise kind(unreachable(self._where, cause, code=code)) from error
         try:
-            yield MqttChannel(connection, self._limit)
+            yield MqttChannel(connection, self._limit, self._quality)
         finally:
             await connection.leave()
 
@@ -160,9 +168,9 @@ class MqttChannel:
     lost = False
     grace = 0.0
 
-    def __init__(self, connection: "_Client", limit: int) -> None:
+    def __init__(self, connection: "_Client", limit: int, quality: SubscriptionQuality) -> None:
         self.limit = min(limit, connection.cap - _ENVELOPE)
-        self._connection = connection
+        self._connection, self._quality = connection, quality
         self._turns = asyncio.Semaphore(min(MAX_PUBLISHES, connection.window))
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
@@ -188,11 +196,34 @@ class MqttChannel:
         check_filters(filters)
         for start in range(0, len(filters), _FILTERS):
             some = filters[start : start + _FILTERS]
-            wanted = [(each, self._connection.qos) for each in some]
-            codes = await self._connection.ask(self._connection.subscribe(wanted))
-            for pattern, code in zip(some, codes, strict=True):
-                if getattr(code, "is_failure", False):
-                    raise self._connection.refusal(pattern, code)
+            try:
+                await self._ask_for(some, qos=self._connection.qos)
+            except BusyError as error:
+                if not self._connection.qos:
+                    raise
+                try:
+                    await self._ask_for(some, qos=0)
+                except BusyError:
+                    raise error from None  # so it is not the quality of service that is refused
+                self._connection.qos = 0
+                self._quality.lower(str(error))
+
+    async def _ask_for(self, filters: tuple[str, ...], *, qos: int) -> None:
+        """Subscribe to a few topics; a connection on which there is no answer at QoS 1 is lost, and the next has 0.
+
+        The same connection would not help: a broker that waits for its cluster handles nothing else of this client.
+        """
+        connection = self._connection
+        try:
+            codes = await connection.ask(connection.subscribe([(each, qos) for each in filters]))
+        except TransportError as error:
+            if not connection.ended:  # it did not answer
+                self._quality.note_silence(str(error))
+            raise
+        self._quality.note_answer(qos)
+        for pattern, code in zip(filters, codes, strict=True):
+            if getattr(code, "is_failure", False):
+                raise connection.refusal(pattern, code)
 
     def abort(self) -> None:
         """Lose the connection as in a crash."""
@@ -344,11 +375,17 @@ class _Client(aiomqtt.Client):
         except aiomqtt.MqttError as error:
             if not self._disconnected.done():
                 raise TransportError(
-                    f"{self.where} did not answer within {ANSWER:.0f} s ({error}); check the link"
+                    f"{self.where} did not answer a subscription within {ANSWER:g} s; check the link and the load of "
+                    "the broker"
                 ) from error
         finally:
             asked.cancel()
         raise self.lost()
+
+    @property
+    def ended(self) -> bool:
+        """True once the connection is closed."""
+        return self._disconnected.done()
 
     def lost(self, size: int = 0) -> TransportError:
         """Return the error of the lost connection with its cause; ``size`` bytes were on their way."""

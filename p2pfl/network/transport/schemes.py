@@ -34,6 +34,9 @@ class Access:
         Quality of service of MQTT, 0 or 1.
     limit
         Bytes of the largest message.
+    lowered
+        Function that is called with the reason, as a sentence, when the transport goes on at quality of service 0 by
+        itself.
     """
 
     user: str | None = None
@@ -44,6 +47,7 @@ class Access:
     version: int = 4
     qos: int = 1
     limit: int | None = None
+    lowered: Callable[[str], None] | None = None
 
 
 Opener = Callable[[str, Access], Transport]
@@ -54,7 +58,7 @@ _MEMORY: dict[str, MemoryTransport] = {}
 
 def _mqtt(url: str, access: Access) -> Transport:
     kind: Any = importlib.import_module("p2pfl.network.transport.mqtt").MqttTransport
-    names = ("user", "password", "ca", "certificate", "key", "version", "qos")
+    names = ("user", "password", "ca", "certificate", "key", "version", "qos", "lowered")
     options = {name: getattr(access, name) for name in names}
     made: Transport = kind(url, **options, **({} if access.limit is None else {"limit": access.limit}))
     return made
@@ -66,7 +70,20 @@ def _memory(url: str, access: Access) -> Transport:
     return _MEMORY.setdefault(url, MemoryTransport())
 
 
-SCHEMES: dict[str, Opener] = {"mqtt": _mqtt, "mqtts": _mqtt, "ws": _mqtt, "wss": _mqtt, "memory": _memory}
+def _folder(url: str, access: Access) -> Transport:
+    kind: Any = importlib.import_module("p2pfl.network.transport.folder").FolderTransport
+    made: Transport = kind.open(url, limit=access.limit)
+    return made
+
+
+SCHEMES: dict[str, Opener] = {
+    "mqtt": _mqtt,
+    "mqtts": _mqtt,
+    "ws": _mqtt,
+    "wss": _mqtt,
+    "memory": _memory,
+    "file": _folder,
+}
 """Functions that open the URLs of each scheme; :func:`register` adds to them."""
 
 
@@ -100,7 +117,7 @@ def opened(url: str, access: Access | None = None) -> Transport:
     ----------
     url
         ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://`` and host and port; ``memory://name`` for peers of one
-        process; or one of a registered scheme.
+        process; ``file:///folder`` for a shared folder; or one of a registered scheme.
     access
         What it may use.
 
@@ -115,8 +132,8 @@ def opened(url: str, access: Access | None = None) -> Transport:
     True
     >>> opened("carrier-pigeon://roof")
     Traceback (most recent call last):
-    p2pfl.core.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: memory, mqtt, mqtts, ws, \
-wss); correct the URL, or register one with p2pfl.transport.register
+    p2pfl.core.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: file, memory, mqtt, mqtts, \
+ws, wss); correct the URL, or register one with p2pfl.transport.register
     """
     return find_opener(url)(url, access or Access())
 

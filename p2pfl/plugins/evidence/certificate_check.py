@@ -89,6 +89,11 @@ def _check_requests(certificate: Certificate, roster: Roster | None, result: Cer
         if not faults:
             key = f"the key {fingerprint(parse_key(request.signer))}" if roster is None else "its key in the roster"
             result.checked.append(f"that {request.peer} has signed the request with {key}")
+        if request.incarnations and request.peer not in certificate.starts:
+            result.unchecked.append(
+                f"whether {request.peer} asks to leave this run or another of its name, which {certificate.run} had no "
+                "evidence to tell"
+            )
         if roster is not None and request.roster != roster.digest:
             result.unchecked.append(f"the roster with which {request.peer} asked, which is not the one given")
     asked = {str(table.get("peer")) for table in certificate.requests}

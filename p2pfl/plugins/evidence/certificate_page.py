@@ -48,9 +48,9 @@ def sentences(certificate: Certificate) -> Iterator[str]:
     yield f"{_who_left(certificate)} left {certificate.run}; {certificate.replay} is the run that never had them"
     yield from (f"asked by: {each}" for each in _asked(certificate))
     yield f"{count_of(certificate.rounds, 'round')} were played again; the models are equal {certificate.precision}"
-    for same, words in DATA_WORDS.items():
-        if peers := [peer for peer, each in certificate.data.items() if each is same]:
-            yield f"the data of {', '.join(peers)} {words}"
+    data = {peer: _data_words(certificate, peer) for peer in certificate.data}
+    for words in dict.fromkeys(data.values()):
+        yield f"the data of {', '.join(peer for peer, each in data.items() if each == words)} {words}"
     for each in certificate.accepted:
         yield f"accepted: {each}"
     if certificate.deleted:
@@ -68,7 +68,8 @@ def sentences(certificate: Certificate) -> Iterator[str]:
 def asked_by(request: WithdrawalRequest) -> str:
     """Return in words who has signed a request, when and why."""
     reason = f": {request.reason}" if request.reason else ""
-    return f"{request.peer}, in a signed request of {date_words(request.date)} for {request.who} to leave{reason}"
+    people = f" for {request.who}" if request.people else ""
+    return f"{request.peer}, who signed the request{people} on {date_words(request.date)}{reason}"
 
 
 def _asked(certificate: Certificate) -> list[str]:
@@ -84,7 +85,7 @@ def certificate_page(certificate: Certificate) -> str:
     sections: list[Section] = [
         (
             "what",
-            "What left",
+            "Who left",
             [
                 pairs(
                     "",
@@ -189,12 +190,19 @@ def _method(certificate: Certificate) -> list[Block | None]:
         FactTable(
             "Data of those who remain",
             ("peer", "training samples"),
-            [(peer, DATA_WORDS[same]) for peer, same in certificate.data.items()],
+            [(peer, _data_words(certificate, peer)) for peer in certificate.data],
             text=2,
         )
         if certificate.data
         else None,
     ]
+
+
+def _data_words(certificate: Certificate, peer: str) -> str:
+    """Return whether the training samples of a peer are those of the old run, in words."""
+    same = certificate.data[peer]
+    fewer = same is None and any(each.peer == peer for each in certificate.withdrawals)
+    return f"{DATA_WORDS[same]}, which had people who left" if fewer else DATA_WORDS[same]
 
 
 def _signed(certificate: Certificate) -> str:

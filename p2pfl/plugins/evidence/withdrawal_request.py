@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -61,7 +61,7 @@ class WithdrawalRequest(msgspec.Struct, frozen=True, kw_only=True):
     incarnations: tuple[int, ...] = ()
     experiment: str
     roster: str
-    people: int = 0
+    people: Annotated[int, msgspec.Meta(ge=0)] = 0
     digest: str = ""
     date: str
     reason: str = ""
@@ -150,6 +150,8 @@ class RunIdentity:
         Name of a live run, or of the directory of a simulation.
     experiment
         SHA-256 of its experiment; empty if the model from which it started is gone.
+    live
+        True if peers played it over a network.
     rosters
         Digests of the rosters with which its peers began.
     starts
@@ -158,6 +160,7 @@ class RunIdentity:
 
     run: str
     experiment: str
+    live: bool = False
     rosters: frozenset[str] = frozenset()
     starts: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
@@ -184,7 +187,7 @@ class RunIdentity:
                         for peer, incarnation in played.incarnations.items():
                             starts[peer].add(incarnation)
         seen = {peer: frozenset(each) for peer, each in starts.items()}
-        return cls(experiment.name, digest, frozenset(rosters - {""}), seen)
+        return cls(experiment.name, digest, live=True, rosters=frozenset(rosters - {""}), starts=seen)
 
 
 def ask_to_leave(
@@ -213,9 +216,14 @@ def ask_to_leave(
     Raises
     ------
     InputError
-        The key is not that of a peer in the roster.
+        The key is not that of a peer in the roster, or the directory of a live run is not that of the peer.
     """
     peer = signing_peer(signer, roster)
+    if identity.live and peer not in identity.starts:
+        raise InputError(
+            f"{identity.run} was live, and its directory has no evidence of {peer}; ask from the directory that {peer} "
+            "has written"
+        )
     request = WithdrawalRequest(
         peer=peer,
         run=identity.run,

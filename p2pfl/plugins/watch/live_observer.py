@@ -17,7 +17,7 @@ from p2pfl.plugins.watch.feed import graph_of
 from p2pfl.plugins.watch.live_swarm import LiveFeed, SwarmObserver
 from p2pfl.plugins.watch.watch_commands import WatchOptions
 from p2pfl.privacy.keys import NAME, FirstUse, Identity, Roster, SecretSource, Trust
-from p2pfl.results.notices.kinds import BrokerUnavailable
+from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.swarm.state import Entry
 
 
@@ -51,8 +51,8 @@ def observe_swarm(
     setting, coordinates = graph_of(experiment)
     feed = LiveFeed(setting, coordinates, sink=sink)
 
-    def complain(wait: BrokerUnavailable) -> None:
-        print(f"p2pfl: {wait}", file=sys.stderr)
+    def complain(notice: Notice) -> None:
+        print(f"p2pfl: {notice}", file=sys.stderr)
 
     transport = connect(experiment, urls=urls, peer=name, notify=complain)
     client = f"{experiment.name}-watch-{name}-{secrets.token_hex(8)}"

@@ -655,6 +655,23 @@ class BrokerUnavailable(Notice, frozen=True, kw_only=True):
         return f"{self.message}; this peer retries {limit} (transport.outage)"
 
 
+class QualityLowered(Notice, frozen=True, kw_only=True):
+    """A peer goes on at quality of service 0, because the broker did not grant its subscriptions at 1.
+
+    Attributes
+    ----------
+    message
+    """
+
+    message: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.message}; at quality of service 0 it grants the subscription, so this peer goes on with that: set "
+            "transport.qos = 0, as clusters of brokers need it"
+        )
+
+
 class PasswordExposed(Notice, frozen=True, kw_only=True):
     """A password travels unencrypted.
 

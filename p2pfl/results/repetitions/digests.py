@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import blake3
@@ -14,7 +15,7 @@ BYTES_PER_BLOCK = 16 * 2**20
 """Bytes of features that are taken out of a data set at a time."""
 
 
-def digests(federation: Federation) -> dict[str, Any]:
+def digests(federation: Federation, *, peers: Iterable[str] | None = None) -> dict[str, Any]:
     """Return the digests of the samples of each local peer, by part; nothing where no peer has samples.
 
     A digest covers the features and targets as they are trained on, before peers scale them together, in the order
@@ -24,6 +25,8 @@ def digests(federation: Federation) -> dict[str, Any]:
     ----------
     federation
         Data of the local peers.
+    peers
+        Those of them whose digests are wanted; all by default.
 
     Returns
     -------
@@ -41,10 +44,11 @@ def digests(federation: Federation) -> dict[str, Any]:
     """
     if not any(map(len, federation.train.values())):
         return {}
+    names = federation.peers if peers is None else tuple(peers)
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
-    distinct = {id(samples): samples for part in parts.values() for samples in part.values()}  # peers may share a part
+    distinct = {id(part[name]): part[name] for part in parts.values() for name in names}  # peers may share a part
     digest_by_part = {key: _digest(federation.dataset, samples) for key, samples in distinct.items()}
-    peers = {peer: {name: digest_by_part[id(part[peer])] for name, part in parts.items()} for peer in federation.peers}
+    peers = {peer: {name: digest_by_part[id(part[peer])] for name, part in parts.items()} for peer in names}
     return {"algorithm": "blake3", "peers": peers}
 
 

@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
 from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, run_program
+from p2pfl.network.transport.folder import FolderTransport
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.memory import MemoryTransport
 from p2pfl.network.transport.mqtt import MqttTransport
@@ -135,6 +136,8 @@ def websocket_url(tmp_path_factory):
     params=[
         "memory",
         "memory that lasts",
+        "folder",
+        "folder that lasts",
         "mosquitto",
         "mosquitto that lasts",
         "mosquitto with MQTT 5",
@@ -144,13 +147,17 @@ def websocket_url(tmp_path_factory):
     ]
 )
 def transport(request):
-    match request.param:
+    kind, separator, _ = request.param.partition(" that lasts")
+    made = make_transport(kind, request)
+    return LastingTransport([made]) if separator else made
+
+
+def make_transport(kind, request):
+    match kind:
         case "memory":
             return MemoryTransport()
-        case "memory that lasts":
-            return LastingTransport([MemoryTransport()])
-        case "mosquitto that lasts":
-            return LastingTransport([MqttTransport(request.getfixturevalue("mosquitto_url"))])
+        case "folder":
+            return FolderTransport(request.getfixturevalue("tmp_path"), beat=0.2)
         case "mosquitto":
             return MqttTransport(request.getfixturevalue("mosquitto_url"))
         case "mosquitto with MQTT 5":

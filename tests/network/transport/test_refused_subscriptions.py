@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from p2pfl.core.errors import BusyError, RefusedError, TransportError
+from p2pfl.network.transport import mqtt
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
@@ -26,21 +27,23 @@ class Refusing(socketserver.ThreadingTCPServer):
 
     daemon_threads = True
 
-    def __init__(self, version, code, refusals):
+    def __init__(self, version, code, refusals, quality):
         super().__init__(("127.0.0.1", 0), Session)
-        self.version, self.code, self.refusals = version, code, refusals
+        self.version, self.code, self.refusals, self.quality = version, code, refusals, quality
         self.asked = 0
+        self.wanted = []  # quality of service of each subscription
         self.lock = threading.Lock()
 
     @property
     def url(self):
         return f"mqtt://127.0.0.1:{self.server_address[1]}"
 
-    def answer(self):
-        """The code of the next subscription."""
+    def answer(self, wanted):
+        """The code of the next subscription, which wants a quality of service; none for silence."""
         with self.lock:
             self.asked += 1
-            return self.code if self.asked <= self.refusals else 0x01
+            self.wanted.append(wanted)
+            return self.code if self.asked <= self.refusals and wanted >= self.quality else wanted
 
 
 class Session(socketserver.StreamRequestHandler):
@@ -55,14 +58,16 @@ class Session(socketserver.StreamRequestHandler):
                 if header == b"\x10":
                     self.wfile.write(bytes([0x20, 2 + len(none), 0, 0]) + none)
                 elif header == b"\x82":
-                    self.wfile.write(bytes([0x90, 3 + len(none)]) + body[:2] + none + bytes([self.server.answer()]))
+                    if (code := self.server.answer(body[-1] & 3)) is not None:
+                        self.wfile.write(bytes([0x90, 3 + len(none)]) + body[:2] + none + bytes([code]))
                 elif header == b"\xe0":
                     return
 
 
 @contextlib.contextmanager
-def refusing(version, code, refusals=10**9):
-    with Refusing(version, code, refusals) as server:
+def refusing(version, code, refusals=10**9, quality=0):
+    """A broker that refuses subscriptions at this quality of service and above, with a code or by silence."""
+    with Refusing(version, code, refusals, quality) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -83,9 +88,9 @@ async def subscribed(url, version, backoff, said):
 @pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x80), (5, 0x83), (5, 0x97)])
 async def test_a_subscription_that_is_refused_for_now_is_asked_for_again_until_it_is_granted(version, code):
     said = []
-    with refusing(version, code, refusals=3) as broker:
+    with refusing(version, code, refusals=4) as broker:
         assert await asyncio.wait_for(subscribed(broker.url, version, SOON, said), DEADLINE) == 0
-        assert broker.asked == 4
+        assert broker.wanted == [1, 0, 1, 0, 1]  # at each attempt, whether 0 is granted
     [wait] = said
     assert str(wait.error).startswith(f"{broker.url} refuses the subscription a/b (")
     assert wait.seconds == 60
@@ -123,7 +128,50 @@ async def test_without_an_outage_a_refused_subscription_is_asked_for_once():
         ),
     ):
         await asyncio.wait_for(subscribed(broker.url, 4, Backoff(outage=0.0), []), DEADLINE)
-    assert broker.asked == 1
+    assert broker.asked == 2  # at quality of service 1 and 0
+
+
+async def lowered(broker, said):
+    transport = LastingTransport([MqttTransport(broker.url, lowered=said.append)], backoff=SOON)
+    async with transport.join("ada") as ada:
+        await ada.subscribe("a/b")
+        await ada.subscribe("a/c")
+    async with transport.join("bob") as bob:
+        await bob.subscribe("a/b")
+    return said
+
+
+async def test_a_cluster_that_refuses_quality_of_service_1_is_used_at_0_from_then_on_and_people_learn_why():
+    with refusing(4, 0x80, quality=1) as broker:
+        [reason] = await asyncio.wait_for(lowered(broker, []), DEADLINE)
+        assert broker.wanted == [1, 0, 0, 0]
+    assert reason.startswith(f"{broker.url} refuses the subscription a/b (Unspecified error)")
+
+
+async def test_a_cluster_that_does_not_answer_at_quality_of_service_1_is_asked_at_0_on_a_new_connection(monkeypatch):
+    monkeypatch.setattr(mqtt, "ANSWER", 0.2)
+    with refusing(4, None, quality=1) as broker:
+        [reason] = await asyncio.wait_for(lowered(broker, []), DEADLINE)
+        assert broker.wanted[0] == 1
+        assert set(broker.wanted[1:]) == {0}
+    assert (
+        reason == f"{broker.url} did not answer a subscription within 0.2 s; check the link and the load of the broker"
+    )
+
+
+async def test_a_broker_that_answers_at_no_quality_of_service_is_asked_at_both_in_turn(monkeypatch):
+    monkeypatch.setattr(mqtt, "ANSWER", 0.05)
+    said = []
+
+    async def subscribe(url):
+        transport = LastingTransport([MqttTransport(url, lowered=said.append)], backoff=SHORT)
+        async with transport.join("ada") as ada:
+            await ada.subscribe("a/b")
+
+    with refusing(4, None) as broker, pytest.raises(TransportError, match=r"no steady connection for 0\.05 s"):
+        await asyncio.wait_for(subscribe(broker.url), DEADLINE)
+    assert broker.wanted[:2] == [1, 0]
+    assert said == []
 
 
 PLUGIN = next(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so"), None)

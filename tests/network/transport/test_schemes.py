@@ -40,7 +40,7 @@ def test_a_package_that_is_broken_is_one_sentence():
 
 @pytest.mark.usefixtures("_installed")
 def test_an_unknown_scheme_names_the_registered_ones():
-    with pytest.raises(BrokerError, match="known: memory, mqtt, mqtts, pigeon, raven, ws, wss"):
+    with pytest.raises(BrokerError, match="known: file, memory, mqtt, mqtts, pigeon, raven, ws, wss"):
         schemes.opened("owl://roof")
 
 

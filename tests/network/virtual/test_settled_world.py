@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from p2pfl.network.protocol.agreement.attempt_reports import AttemptOutcome
-from p2pfl.network.protocol.agreement.attempt_reports import outcome as agreed
+from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.session.decisions import commits
 from worlds.explore import outcome
 from worlds.settings import Plans, setting
@@ -39,22 +39,29 @@ def test_a_peer_whose_claim_to_its_name_is_lost_until_the_others_have_ended_meet
 
 def test_members_that_give_up_while_others_begin_a_ballot_are_found(monkeypatch, plans):
     def shrinking(self):
-        silent = {release.peer for release in self._undecided_releases()} - self._reported
-        last = max((self._slow(peer) for peer in silent if not self._is_gone(peer)), default=self._since)
-        return [last + 2 * self.shared.patience]
+        return [self._since + self.shared.patience]
 
     monkeypatch.setattr(commits.Commits, "_deadlines", shrinking)
     assert "did not go on after peer2 died" in failure(407, plans)
 
 
+def deciding(monkeypatch, counts):
+    """Let each attempt count, or not, whatever the committee has decided."""
+    decided = Settlement.outcome.fget
+
+    def changed(self):
+        found = decided(self)
+        return None if found is None else AttemptOutcome(counts(), found.members)
+
+    monkeypatch.setattr(Settlement, "outcome", property(changed))
+
+
 def test_an_attempt_that_counts_without_all_members_is_found(monkeypatch, plans):
-    monkeypatch.setattr(commits, "outcome", lambda verdicts: AttemptOutcome(True, agreed(verdicts).members))
+    deciding(monkeypatch, lambda: True)
     assert "an attempt counts although a member has reported that it failed" in failure(407, plans)
 
 
 def test_members_that_learn_different_outcomes_are_found(monkeypatch, plans):
     outcomes = iter([True])
-    monkeypatch.setattr(
-        commits, "outcome", lambda verdicts: AttemptOutcome(next(outcomes, False), agreed(verdicts).members)
-    )
+    deciding(monkeypatch, lambda: next(outcomes, False))
     assert "and another peer" in failure(407, plans, ())

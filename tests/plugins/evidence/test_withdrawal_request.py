@@ -1,6 +1,7 @@
 """Requests to leave a run: the peer that withdraws signs them, and those who remain check them before they replay."""
 
 import json
+import re
 import shutil
 
 import msgspec
@@ -9,9 +10,10 @@ import pytest
 import tomli_w
 
 from p2pfl.cli import main
+from p2pfl.core.errors import InputError
 from p2pfl.network.transport.broker import embedded
 from p2pfl.plugins.evidence.certificate import read_certificate, sign_certificate, write_certificate
-from p2pfl.plugins.evidence.withdrawal_request import DOMAIN, RunIdentity, SignedRequest, request_faults
+from p2pfl.plugins.evidence.withdrawal_request import DOMAIN, RunIdentity, SignedRequest, ask_to_leave, request_faults
 from p2pfl.privacy.keys import Identity, Roster, key_text, rotation, sign_text, signed_fields
 
 PEERS = ("peer0", "peer1", "peer2", "peer3")
@@ -63,10 +65,10 @@ def test_a_peer_leaves_by_a_request_that_it_has_signed_and_the_certificate_prove
     table = asked(old)
     assert (table["peer"], table["run"], table["reason"]) == ("peer2", old.name, "we close in May")
     assert main(["forget", "--check", str(old), "--request", "request.json", "--roster", "roster.toml"]) == 0
-    assert "peer2, in a signed request of" in capsys.readouterr().err
+    assert "peer2, who signed the request on" in capsys.readouterr().err
     assert forgotten(old, "--request", "request.json", "--html", "page.html") == 0
     error = capsys.readouterr().err
-    assert "for peer2 to leave: we close in May" in error
+    assert re.search(r"asked by: peer2, who signed the request on .* UTC: we close in May", error)
     assert "we close in May" in (home / "page.html").read_text()
     folder = replay_of(home)
     assert json.loads((folder / "forgotten.json").read_text())["requests"] == [table]
@@ -137,7 +139,7 @@ def test_a_request_for_another_run_of_the_same_experiment_is_refused(home, capsy
 def test_a_live_run_is_told_from_another_of_its_name_by_the_starts_of_the_peer(home):
     old = simulated(home)
     table, roster = asked(old), Roster.read(home / "roster.toml")
-    identity = RunIdentity("small", table["experiment"], frozenset({roster.digest}), {"peer2": frozenset({3, 5})})
+    identity = RunIdentity("small", table["experiment"], live=True, starts={"peer2": frozenset({3, 5})})
 
     def faults(incarnations):
         signed = SignedRequest.of(forged(table, run="small", incarnations=incarnations), origin="it")
@@ -146,6 +148,8 @@ def test_a_live_run_is_told_from_another_of_its_name_by_the_starts_of_the_peer(h
     assert faults([1, 5]) == []
     assert faults([4]) == ["peer2 asks to leave another run of this name: it was started at other times there"]
     assert faults([]) == faults([4])
+    with pytest.raises(InputError, match="has no evidence of peer1"):
+        ask_to_leave(identity, Identity.load("peer1.pem"), roster, date="2030-01-02", reason="")
 
 
 def test_a_revoked_or_former_key_asks_for_nothing(home, capsys):
@@ -214,7 +218,11 @@ def test_a_request_in_a_certificate_is_checked_like_its_file(home, capsys):
         write_certificate(sign_certificate(lying, Identity.load("peer0.pem")), folder)
         assert main(["forget", "--check", str(folder), *ROSTER]) == 1
         assert sentence in capsys.readouterr().err
-    other = msgspec.structs.replace(certificate, starts={"peer2": (3,)}, requests=(forged(table, incarnations=[4]),))
+    unseen = msgspec.structs.replace(certificate, requests=(forged(table, incarnations=[4]),))
+    write_certificate(sign_certificate(unseen, Identity.load("peer0.pem")), folder)
+    assert main(["forget", "--check", str(folder)]) == 0
+    assert "not checked: whether peer2 asks to leave this run or another of its name" in capsys.readouterr().err
+    other = msgspec.structs.replace(unseen, starts={"peer2": (3,)})
     write_certificate(sign_certificate(other, Identity.load("peer0.pem")), folder)
     assert main(["forget", "--check", str(folder)]) == 1
     assert "peer2 asks to leave another run of this name" in capsys.readouterr().err
@@ -255,12 +263,13 @@ def test_an_owner_asks_for_people_whose_hash_opens_with_its_key_alone(home, caps
     assert "the key of the hash of people is not beside the request of peer1" in capsys.readouterr().err
     (home / "away.key").rename(home / "request.key")
     assert main(replaying) == 0
+    assert "the data of peer1 were not compared with those of the old run, which had people" in capsys.readouterr().err
     folder = replay_of(home)
     certificate = json.loads((folder / "forgotten.json").read_text())
     assert [each["digest"] for each in certificate["withdrawals"]] == [table["digest"]]
     assert (folder / "withdrawn.key").read_text() == (home / "request.key").read_text()
     assert main(["forget", "--check", str(folder), "--opening", "request.key", *people]) == 0
-    assert "for 6 people of peer1 to leave" in capsys.readouterr().err
+    assert "peer1, who signed the request for 6 people of peer1 on" in capsys.readouterr().err
 
 
 @pytest.mark.slow

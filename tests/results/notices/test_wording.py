@@ -215,6 +215,13 @@ SENTENCES = [
         "no broker; start it; this peer retries without a time limit (transport.outage)",
     ),
     (
+        notices.QualityLowered(**ME, message="the broker refuses the subscription a/b"),
+        (
+            "the broker refuses the subscription a/b; at quality of service 0 it grants the subscription, so this peer "
+            "goes on with that: set transport.qos = 0, as clusters of brokers need it"
+        ),
+    ),
+    (
         notices.PasswordExposed(**ME, brokers=("mqtt://b:1883",)),
         (
             "WARNING: a password goes to mqtt://b:1883 unencrypted, so others on the network can read it; use "

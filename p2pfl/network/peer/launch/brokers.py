@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from p2pfl.experiment import Experiment
@@ -13,18 +14,28 @@ from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport, Wait
 from p2pfl.network.transport.login import login, overheard
-from p2pfl.results.notices.kinds import BrokerUnavailable, Notice, PasswordExposed
+from p2pfl.results.notices.kinds import BrokerUnavailable, Notice, PasswordExposed, QualityLowered
 
 
 def connect(
-    experiment: Experiment, *, urls: Sequence[str], peer: str, notify: Callable[[BrokerUnavailable], None] | None = None
+    experiment: Experiment,
+    *,
+    urls: Sequence[str],
+    peer: str,
+    notify: Callable[[BrokerUnavailable | QualityLowered], None] | None = None,
 ) -> Transport:
     """Return how one of an experiment's peers reaches the first of some brokers that lets it in.
 
     Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``notify`` is
-    called with a notice when the peer has to wait for the broker.
+    called with a notice when the peer has to wait for the broker, or goes on at a lower quality of service.
     """
-    settings, access = experiment.transport, access_of(experiment, peer)
+    settings = experiment.transport
+
+    def lowered(reason: str) -> None:
+        if notify is not None:
+            notify(QualityLowered(peer=peer, message=reason))
+
+    access = replace(access_of(experiment, peer), lowered=lowered)
     transports = [opened(url, access) for url in urls]
     if settings.broker == "embedded":
         return transports[0]

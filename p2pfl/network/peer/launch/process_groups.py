@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from p2pfl.core.errors import InputError
-from p2pfl.core.process import cores, raise_file_limit
+from p2pfl.core.process import processors, raise_file_limit
 
 MAX_OWN_PROCESSES = 128
 """Peers up to which each has its own process by default; a process takes 39 MiB, a further peer of one takes 2 MiB."""
@@ -35,7 +36,7 @@ def count_processes(peers: int, workers: int | None) -> int:
     """
     if workers is not None:
         return min(workers, peers)
-    return peers if peers <= MAX_OWN_PROCESSES else cores()
+    return peers if peers <= MAX_OWN_PROCESSES else processors()
 
 
 def share_processes(names: Sequence[str], count: int) -> list[tuple[str, ...]]:
@@ -47,6 +48,34 @@ def share_processes(names: Sequence[str], count: int) -> list[tuple[str, ...]]:
     [('ada', 'cy'), ('bob',)]
     """
     return [tuple(names[number::count]) for number in range(count)]
+
+
+def count_turns(peers: int, count: int) -> int:
+    """Return how many times longer than alone a peer may take, because others of its process have their turns.
+
+    Examples
+    --------
+    >>> count_turns(4, 4)
+    1
+    """
+    return 1 if count == peers else -(-peers // processors())
+
+
+def stretch_timeouts(table: Mapping[str, Any], *, by: int) -> dict[str, Any]:
+    """Return the table of an experiment whose timeouts for neighbours are so many times longer.
+
+    Peers that share a core train one after another, so a neighbour takes that much longer to begin and in each round,
+    and is as alive as before. One whose process ends is still noticed at once, by the broker.
+
+    Examples
+    --------
+    >>> stretch_timeouts({"rounds": 3, "transport": {"patience": 30.0, "gather": 60.0, "qos": 1}}, by=2)
+    {'rounds': 3, 'transport': {'patience': 60.0, 'gather': 120.0, 'qos': 1}}
+    """
+    transport = dict(table["transport"])
+    for name in ("patience", "gather"):
+        transport[name] *= by
+    return {**table, "transport": transport}
 
 
 def check_open_files(peers: int, count: int) -> None:

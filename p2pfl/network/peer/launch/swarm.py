@@ -26,7 +26,13 @@ from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.launch.brokers import brokers, connect, password_warnings
 from p2pfl.network.peer.launch.ended import summarise_peers
 from p2pfl.network.peer.launch.event_log import EventLog
-from p2pfl.network.peer.launch.process_groups import check_open_files, count_processes, share_processes
+from p2pfl.network.peer.launch.process_groups import (
+    check_open_files,
+    count_processes,
+    count_turns,
+    share_processes,
+    stretch_timeouts,
+)
 from p2pfl.network.peer.launch.worker import LIFE_SIGN_INTERVAL, Errand, earlier, main
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import erase_keys
@@ -183,8 +189,9 @@ def run(
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment, live=True, unaccounted=unaccounted)
     check_runs(resolved, resolved.federation.peers, now=began)
-    peers = len(resolved.topology.peers)
-    check_open_files(peers, count_processes(peers, workers))
+    names = resolved.topology.peers
+    groups = share_processes(names, count_processes(len(names), workers))
+    check_open_files(len(names), len(groups))
     early: list[Event] = []
 
     def notify(event: Event) -> None:
@@ -200,8 +207,7 @@ def run(
             urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:
             urls = brokers(experiment)
-            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0], notify=notify))
-        names = resolved.topology.peers
+            asyncio.run(_reach(experiment, urls=urls, peer=names[0], notify=notify))
         for warning in password_warnings(experiment, urls=urls, peer=names[0]):  # once, not by each
             notify(warning)
         left = {name: earlier(folder, name, notify=notify) for name in names} if resume else {}
@@ -214,11 +220,11 @@ def run(
             sent_rows.keep_rows(folder)
         swarm = _Swarm()
         stack.callback(swarm.end)
-        groups = share_processes(names, count_processes(len(names), workers))
         threads = max(1, (os.cpu_count() or 1) // len(groups))
         roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
         accepted = resolved.unaccounted or unaccounted
         pinned, written = plain(resolved.pinned), plain(resolved.experiment)
+        pinned = stretch_timeouts(pinned, by=count_turns(len(names), len(groups)))
         errand = Errand(pinned, urls, folder, accepted, threads, roster, together, owner, written)
         swarm.start(groups, errand)
         log = EventLog(result, now=lambda: datetime.now(UTC))

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ async def live(
     compare: bool = False,
     clock: Callable[[], int] = time.time_ns,
     transport: Transport | None = None,
-    process_peers: int = 1,
+    memory: Callable[[], int | None] = private_memory,
 ) -> None:
     """Run one peer to its end and keep its checkpoints.
 
@@ -89,8 +89,8 @@ async def live(
         Returns the nanoseconds since 1970, by which starts are numbered.
     transport
         Transport to the broker, in place of ``urls``.
-    process_peers
-        Number of peers in this process, which share its memory.
+    memory
+        Returns the bytes of this process that count as those of the peer.
 
     Raises
     ------
@@ -147,9 +147,7 @@ async def live(
         await asyncio.to_thread(owned.keep)
         describe()  # no round may have been left to play
         peer = lives.peer
-        memory = private_memory()
-        own = None if memory is None else memory // process_peers
-        done = await asyncio.to_thread(results_of, peer, state, memory=own)
+        done = await asyncio.to_thread(results_of, peer, state, memory=memory())
     finally:
         watching.cancel()
     notify(peer.progress)  # a short last phase may have passed between two looks
@@ -383,6 +381,11 @@ async def _live_together(names: Sequence[str], resolved: Plan, errand: Errand, n
     """Run the peers of this process to their ends in one loop; the first that fails ends the others."""
     roster = None if errand.roster is None else Roster(errand.roster)
 
+    @cache  # measuring it takes milliseconds, and the first peer ends when all are there
+    def memory() -> int | None:
+        whole = private_memory()
+        return None if whole is None else whole // len(names)
+
     async def begin(name: str) -> None:
         with _reporting(name, notify):
             if roster is None:
@@ -398,7 +401,7 @@ async def _live_together(names: Sequence[str], resolved: Plan, errand: Errand, n
                 owned=owned,
                 notify=notify,
                 former=left,
-                process_peers=len(names),
+                memory=memory,
             )
 
     try:

@@ -1,26 +1,24 @@
-r"""Part of one member in the agreement on one subject.
+r"""Part of one member in the agreement of a committee on the outcome of an attempt.
 
-The protocol is single-decree Paxos among a committee of n members, of which a strict majority
-:math:`q = \lfloor n / 2 \rfloor + 1` decides, with two additions. The first ballot belongs to the owner and needs no
-preparation, because no ballot is below it. Above it, members check what they accept, so that a Byzantine member cannot
-make others vote for a value that its proposer was not free to choose.
+The protocol is single-decree Paxos among a committee of n members, of which a majority decides, with the proofs of
+PBFT: members check what they accept, so that Byzantine members cannot make others vote for a value that its proposer
+was not free to choose. The first ballot belongs to the owner and needs no promises, because no ballot is below it.
 
 1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each member answers with
    its signed promise, which names its vote in the highest ballot so far, and with the proof of that vote.
 2. Once a majority has promised, the proposer sends these promises with a value: that of the highest vote that was
    reported, or the value that it wants if none was. The others check this and send their acceptances to all, unless
-   they have promised a higher ballot.
+   they have promised a higher ballot. A value that no reported vote demands they accept only if they believe it.
 3. Once a majority has accepted a value in one ballot, each member votes for it. The acceptances prove its vote.
-4. A value is decided once a majority has voted in one ballot.
-
-In the first ballot, the owner's vote is the proposal, and others vote at once; it proves their votes.
+4. A value is decided once a majority has voted in one ballot. These votes prove it to every peer.
 
 A record is durable before a member sends any vote, acceptance or promise in it. The member counts its own only then.
+A peer that is no member of the committee takes part with this class as well: it stores the decision.
 
 *Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
 was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
 That member voted in b before it promised b', so it reported a vote in b or in a ballot between b and b', all of which
-are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With a Byzantine member, see
+are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With Byzantine members, see
 :mod:`p2pfl.network.protocol.agreement.proofs`.
 
 *Progress.* No protocol decides within a fixed time if messages can be delayed without bound. This one decides once a
@@ -36,13 +34,14 @@ M. Fischer, N. Lynch, M. Paterson, "Impossibility of distributed consensus with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
+    Believe,
     Contradicted,
     Doubt,
     Effect,
@@ -59,7 +58,6 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
 from p2pfl.network.protocol.agreement.proofs import (
     choose_proposal,
     contradict,
-    exists,
     follows,
     highest_report,
     reports,
@@ -70,10 +68,11 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Committee,
     Decision,
     Message,
+    Place,
     Prepare,
     Promise,
     Proposal,
-    Release,
+    Reports,
     Value,
     Vote,
     majority,
@@ -102,11 +101,9 @@ class Agreement:
     Parameters
     ----------
     me
-        Name of the member.
+        Name of the peer.
     subject, committee
         Subject of the decision, and members that decide it.
-    wanted
-        Value to propose if no vote was reported.
     record
         Record of an earlier incarnation of the agreement; nothing else survives a crash.
     pause
@@ -118,32 +115,39 @@ class Agreement:
 
     Examples
     --------
-    In a committee of three, the owner's vote and one more decide.
+    In a committee of three, the owner's proposal and one more acceptance certify a value.
 
-    >>> from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Release
-    >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
-    >>> bob = Agreement("bob", subject, committee, wanted=DROPPED)
-    >>> vote = Vote(subject, "ada", committee.first, b"digest")
-    >>> [type(effect).__name__ for effect in bob.handle(MessageReceived("ada", vote), now=0.0)]
+    >>> committee, place = Committee(("ada", "bob", "eve")), Place(0, 0)
+    >>> bob = Agreement("bob", place, committee)
+    >>> proposal = Vote(place, "ada", committee.first, b"counts", final=False)
+    >>> bob.handle(MessageReceived("ada", proposal), now=0.0), bob.questioned
+    ([], b'counts')
+    >>> [type(effect).__name__ for effect in bob.handle(Believe(b"counts"), now=0.0)]
     ['StoreRecord']
     >>> [type(effect).__name__ for effect in bob.handle(RecordStored(), now=0.0)]
-    ['Send', 'Send', 'StoreRecord']
+    ['Send', 'StoreRecord']
+    >>> vote = Vote(place, "ada", committee.first, b"counts")
+    >>> bob.handle(MessageReceived("ada", vote), now=0.0)
+    []
+    >>> [type(effect).__name__ for effect in bob.handle(RecordStored(), now=0.0)]
+    ['Send', 'StoreRecord']
     >>> bob.handle(RecordStored(), now=0.0), bob.value
-    ([], b'digest')
+    ([], b'counts')
     """
 
     me: str
-    subject: Release
+    subject: Place
     committee: Committee
-    wanted: Value
     record: MemberRecord = BLANK
     pause: float = 1.0
     sign: Sign = field(default=empty_signature, repr=False)
     incarnation: int = 0
+    wanted: Value | None = None
+    """Value to propose if no vote is reported; ``None`` as long as the peer does not know."""
     due: float = math.inf
     """Time at which to begin a ballot."""
     _votes: dict[str, Vote] = field(default_factory=dict)  # by member, its vote in the highest ballot
-    _noted: dict[str, Vote] = field(default_factory=dict)  # of owners, shown by others
+    _proposed: tuple[Ballot, Value] | None = None  # what this member accepts once it believes it
     _acceptances: dict[str, Vote] = field(default_factory=dict)  # by member, its acceptance in the highest ballot
     _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
     _preparing: Ballot | None = None
@@ -161,7 +165,6 @@ class Agreement:
         self._durable = self.record
         self._highest = max(self.record.promised.number, 0)
         if self.record.voted is not None:
-            self.wanted = self.record.voted.value
             self._votes[self.me] = self.record.voted
         if self.record.accepted is not None:
             self._acceptances[self.me] = self.record.accepted
@@ -173,10 +176,20 @@ class Agreement:
         return None if decided is None else decided.value
 
     @property
-    def sent(self) -> Vote | None:
-        """Vote that this incarnation has sent, to repeat it while nothing is decided; ``None`` without one."""
-        voted = self._durable.voted
-        return None if voted is None or voted.incarnation != self.incarnation else voted
+    def decision(self) -> Decision | None:
+        """Decision, once it is durable at this member; ``None`` before."""
+        return self._durable.decided
+
+    @property
+    def questioned(self) -> Value | None:
+        """Value that this member accepts once it believes it; ``None`` if there is none."""
+        return self._proposed[1] if self._proposed is not None and self._accepts(self._proposed[0]) else None
+
+    @property
+    def sent(self) -> tuple[Vote, ...]:
+        """Votes that this incarnation has sent, to repeat them while nothing is decided."""
+        made = (self._durable.accepted, self._durable.voted)
+        return tuple(each for each in made if each is not None and each.incarnation == self.incarnation)
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
         """Handle an event; return the effects to carry out, in order.
@@ -193,6 +206,8 @@ class Agreement:
         match event:
             case Propose(value):
                 self._propose(value)
+            case Believe(value):
+                self._believe(value)
             case Doubt():
                 self._wait()
             case MessageReceived(sender, message):
@@ -211,15 +226,24 @@ class Agreement:
 
     def _propose(self, value: Value) -> None:
         """Propose in the first ballot if this member owns it and has promised no higher one."""
-        if self.record.voted is None and self.record.decided is None:
-            self.wanted = value
-            first = self.committee.first
-            if self.me == self.committee.owner and self.record.promised < first:
-                self._vote(first, value, ())
+        self.wanted = value
+        first, record = self.committee.first, self.record
+        if record.decided is not None:
+            return
+        if self.me == self.committee.owner and record.accepted is None and record.promised < first:
+            self._accept(first, value)
+        elif self._preparing is not None and len(self._promises) >= self.committee.majority:
+            self._propose_from(self._preparing)
+
+    def _believe(self, value: Value) -> None:
+        """Accept what another member has proposed, unless this member has promised or accepted otherwise."""
+        if self.questioned == value and self._proposed is not None:
+            (ballot, _), self._proposed = self._proposed, None
+            self._accept(ballot, value)
 
     def _wait(self) -> None:
         """Schedule a ballot, after a pause in which the members ranked before this one can begin theirs."""
-        if self.record.decided is None and self.due == math.inf:
+        if self.record.decided is None and self.due == math.inf and self.me in self.committee.members:
             self.due = self._now + self.pause * self._rank
 
     def _postpone(self, proposer: str) -> None:
@@ -236,8 +260,8 @@ class Agreement:
     @property
     def _rank(self) -> int:
         """Number of members that begin a ballot before this one; the owner is last, because it is in doubt."""
-        others = sorted(set(self.committee.members) - {self.committee.owner})
-        return [*others, self.committee.owner].index(self.me)
+        owner, *others = self.committee.members
+        return [*others, owner].index(self.me)
 
     def _tick(self) -> None:
         if self._now < self.due:
@@ -258,7 +282,7 @@ class Agreement:
         self._preparing, self._promises, self._prevented = ballot, {}, frozenset()
         self.record = msgspec.structs.replace(self.record, promised=ballot)
         self._send_all(Prepare(self.subject, ballot))
-        self._send(self.me, self._promise())
+        self._send((self.me,), self._promise())
         self._store()
 
     def _promise(self) -> Promise:
@@ -285,7 +309,6 @@ class Agreement:
             return
         if not reports(promise, committee=self.committee):
             return
-        self._witness(promise.proof)
         self._promises[sender] = promise
         if len(self._promises) >= self.committee.majority:
             self._propose_from(promise.ballot)
@@ -293,32 +316,24 @@ class Agreement:
     def _propose_from(self, ballot: Ballot) -> None:
         """Propose the value that the promises for a ballot allow; wait for more as long as they do not tell."""
         promises = [promise for _, promise in sorted(self._promises.items())]
-        value = choose_proposal(promises, wanted=self.wanted, committee=self.committee)
+        value = choose_proposal(promises, wanted=self.wanted)
         if value is None:
             return
         self._preparing, self._promises = None, {}
         if ballot < self.record.promised:
             return  # this member has meanwhile promised a higher ballot
         highest, _ = highest_report(promises)
-        proofs = {each.value: each.proof for each in promises if each.voted == highest and each.voted is not None}
+        proof = next((each.proof for each in promises if highest is not None and each.voted == highest), ())
         few = tuple(msgspec.structs.replace(each, proof=()) for each in promises)
-        self._accept(ballot, value, few, tuple(vote for proof in proofs.values() for vote in proof))
-
-    def _witness(self, proof: Iterable[Vote]) -> None:
-        """Compare what is shown of the owner's vote in the first ballot with what this member knows of it."""
-        owner, first = self.committee.owner, self.committee.first
-        for vote in proof:
-            if (vote.member, vote.ballot, vote.final) == (owner, first, True):
-                earlier = [each[owner] for each in (self._votes, self._noted) if owner in each]
-                self._effects += [Contradicted(each, vote) for each in earlier if contradict(each, vote)][:1]
-                self._noted.setdefault(owner, vote)
+        self._accept(ballot, value, few, proof)
 
     def _honest(self, promise: Promise) -> bool:
         """Return whether a promise hides no vote that this member knows of."""
-        earlier = [each[promise.member] for each in (self._votes, self._noted) if promise.member in each]
-        hidden = [Contradicted(vote, promise) for vote in earlier if contradict(vote, promise)]
-        self._effects += hidden[:1]
-        return not hidden
+        vote = self._votes.get(promise.member)
+        if vote is None or not contradict(vote, promise):
+            return True
+        self._effects.append(Contradicted(vote, promise))
+        return False
 
     # ------------------------------------------------------------------ accepting
 
@@ -329,27 +344,41 @@ class Agreement:
         vote = self._sign(ballot, value, final=False)
         self.record = msgspec.structs.replace(self.record, promised=ballot, accepted=vote)
         self._send_all(Proposal(vote, promises, proof) if promises else vote)
-        self._send(self.me, vote)
+        self._send((self.me,), vote)
         self._store()
 
+    def _accepts(self, ballot: Ballot) -> bool:
+        """Return whether this member can accept in a ballot: it has neither promised a higher one nor accepted."""
+        own = self.record.accepted
+        return ballot >= self.record.promised and (own is None or own.ballot < ballot)
+
     def _receive_proposal(self, proposal: Proposal) -> None:
-        """Accept a proposal that its promises allow, unless this member has promised or accepted otherwise."""
-        vote, own = proposal.vote, self.record.accepted
+        """Accept a proposal that its promises demand; consider one that they only allow."""
+        vote = proposal.vote
         if not follows(proposal, committee=self.committee):
             return
         self._highest = max(self._highest, vote.ballot.number)
-        self._witness(proposal.proof)
         if {*map(self._honest, proposal.promises)} != {True}:  # all are looked at, each hidden vote is a proof
             return
         self._receive_acceptance(vote)
-        free = own is None or own.ballot < vote.ballot
-        if free and vote.ballot >= self.record.promised:
+        if not self._accepts(vote.ballot):
+            return
+        if highest_report(proposal.promises)[0] is not None:
             self._accept(vote.ballot, vote.value)
+        else:
+            self._consider(vote)
+
+    def _consider(self, vote: Vote) -> None:
+        """Keep a proposal until this member believes it."""
+        if self._accepts(vote.ballot) and (self._proposed is None or self._proposed[0] < vote.ballot):
+            self._proposed = vote.ballot, vote.value
 
     def _receive_acceptance(self, vote: Vote) -> None:
         """Vote for a value that a majority has accepted in one ballot."""
         if not self._note(vote, self._acceptances):
             return
+        if vote.ballot == self.committee.first and vote.member == self.committee.owner != self.me:
+            self._consider(vote)
         many, own = majority(self._acceptances, self.committee), self.record.voted
         if many:
             self._highest = max(self._highest, many[0].ballot.number)
@@ -371,9 +400,9 @@ class Agreement:
     def _vote(self, ballot: Ballot, value: Value, proof: tuple[Vote, ...]) -> None:
         """Vote in a ballot that is not below the promised one and is above that of the last vote."""
         vote = self._sign(ballot, value)
-        self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote, proof=proof or (vote,))
+        self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote, proof=proof)
         self._send_all(vote)
-        self._send(self.me, vote)
+        self._send((self.me,), vote)
         self._store()
 
     def _sign(self, ballot: Ballot, value: Value, *, final: bool = True) -> Vote:
@@ -381,8 +410,9 @@ class Agreement:
         return msgspec.structs.replace(vote, signature=self.sign(vote.statement))
 
     def _receive(self, sender: str, message: Message) -> None:
-        """Handle a message of a member."""
-        if message.subject != self.subject or sender not in self.committee.members:
+        """Handle a message of a member, or a decision, which proves itself."""
+        seats = self.committee.members
+        if message.subject != self.subject or not (isinstance(message, Decision) or {sender, self.me} <= {*seats}):
             return
         if self.record.decided is not None:
             self._answer(sender, message, self.record.decided)
@@ -394,19 +424,16 @@ class Agreement:
                 self._receive_promise(sender, message)
             case Proposal() if message.vote.member == sender:
                 self._receive_proposal(message)
-            case Vote(ballot=ballot, value=value) if message.member == sender and exists(
-                ballot, value, committee=self.committee
-            ):
+            case Vote() if message.member == sender and self.committee.owns(message.ballot):
                 (self._receive_vote if message.final else self._receive_acceptance)(message)
             case Decision() if message.holds(self.committee):
-                self._witness(message.votes)
                 self._decide(message)
 
     def _answer(self, sender: str, message: Message, decision: Decision) -> None:
         """Handle a message after the decision: answer a request with it, and report contradictory votes."""
         match message:
             case Prepare():
-                self._send(sender, decision)
+                self._send((sender,), decision)
                 self._store()
             case Vote(member=member) | Promise(member=member) if member == sender:
                 for vote in decision.votes:
@@ -430,18 +457,13 @@ class Agreement:
         if ballot > self.record.promised:
             self.record = msgspec.structs.replace(self.record, promised=ballot)
             self._postpone(ballot.proposer)
-        self._send(sender, self._promise())
+        self._send((sender,), self._promise())
         self._store()
 
     def _receive_vote(self, vote: Vote) -> None:
-        """Vote likewise if the vote is the owner's for its release, and check whether it decides."""
-        if not self._note(vote, self._votes):
-            return
-        first = self.committee.first
-        proposed = vote.member == self.committee.owner and vote.ballot == first
-        if proposed and self.record.voted is None and first >= self.record.promised:
-            self._vote(first, vote.value, (vote,))
-        self._count()
+        """Keep a vote, and check whether it decides."""
+        if self._note(vote, self._votes):
+            self._count()
 
     def _count(self) -> None:
         """Decide if a majority has voted in one ballot."""
@@ -452,21 +474,20 @@ class Agreement:
     def _decide(self, decision: Decision) -> None:
         """Record a decision, on which the peer acts once it is durable, and discard all other state."""
         self.record = MemberRecord(decided=decision)
-        self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
+        self._votes, self._acceptances, self._promises, self._preparing, self._proposed = {}, {}, {}, None, None
         self._prevented, self._highest, self._began, self.due = frozenset(), 0, 0, math.inf
         self._store()
 
     # ------------------------------------------------------------------ records and messages that wait for them
 
     def _send_all(self, message: Message) -> None:
-        for member in self.committee.members:
-            if member != self.me:
-                self._send(member, message)
+        others = tuple(member for member in self.committee.members if member != self.me)
+        if others:
+            self._send(others, message)
 
-    def _send(self, to: str, message: Message) -> None:
+    def _send(self, to: tuple[str, ...], message: Message) -> None:
         """Send a message once the record is durable; a message to this member itself is handled then."""
-        prompt = not (isinstance(message, Vote) and message.ballot == self.committee.first)
-        self._next.append(Send(to, message, prompt=prompt))
+        self._next.append(Send(to, message))
 
     def _store(self) -> None:
         """Store the record after the write in progress; if it is durable already, send its messages at once."""
@@ -491,7 +512,7 @@ class Agreement:
 
     def _release(self, messages: list[Send]) -> None:
         """Send messages to others, and handle those to this member."""
-        self._effects += [each for each in messages if each.to != self.me]
+        self._effects += [each for each in messages if each.to != (self.me,)]
         for each in messages:
-            if each.to == self.me:
+            if each.to == (self.me,) and not isinstance(each.message, Reports):
                 self._receive(self.me, each.message)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import msgspec
 
 from p2pfl.network.protocol.wire.verdict_messages import (
+    Agreed,
     Ballot,
     Decision,
     Message,
-    Promise,
-    Release,
+    Place,
+    Statement,
     Value,
     Vote,
 )
@@ -34,7 +35,7 @@ class MemberRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     accepted
         Acceptance of the member in the highest ballot in which it has accepted a proposal.
     proof
-        Statements that allowed the member to vote as it did.
+        Acceptances of a majority that allowed the member to vote as it did.
     """
 
     promised: Ballot = NEVER
@@ -49,9 +50,9 @@ BLANK = MemberRecord()
 
 
 class VerdictRecord(msgspec.Struct, frozen=True):
-    """Record of one release as the journal contains it."""
+    """Record of one agreement as the journal contains it."""
 
-    release: Release
+    subject: Place
     record: MemberRecord
 
 
@@ -61,6 +62,13 @@ class VerdictRecord(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class Propose:
     """Value that the peer wants; the owner proposes it in the first ballot, others when they are free to choose."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Believe:
+    """Statement of the peer that a value which another member has proposed may be decided."""
 
     value: Value
 
@@ -88,7 +96,7 @@ class TimePassed:
     """Passage of time."""
 
 
-Event = Propose | Doubt | MessageReceived | RecordStored | TimePassed
+Event = Propose | Believe | Doubt | MessageReceived | RecordStored | TimePassed
 
 
 # ---------------------------------------------------------------------- effects
@@ -103,17 +111,10 @@ class StoreRecord:
 
 @dataclass(frozen=True)
 class Send:
-    """Instruction to send a message to another member.
+    """Instruction to send a message to other members."""
 
-    Attributes
-    ----------
-    prompt
-        False for votes of the first ballot, which can wait for the next message that is sent anyway.
-    """
-
-    to: str
-    message: Message
-    prompt: bool = True
+    to: tuple[str, ...]
+    message: Agreed
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,8 @@ class Contradicted:
     Or it forgot: then the statements are of two incarnations.
     """
 
-    one: Vote
-    other: Vote | Promise
+    one: Statement
+    other: Statement
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Reports of the members of an attempt at a round, and the outcome that follows from the verdicts on them.
+r"""Reports of the members of an attempt at a round, and the outcome that a committee of them decides.
 
-Each member reports whether it is complete: it has received every model of every gossip step of the attempt. Its report
-is the subject of an agreement among all members, with the member as its owner. A member that does not report is dropped
-in a ballot above the first. So all members come to the same verdict on each report, and to the same outcome, which is a
-function of the verdicts. This is Paxos Commit, with proofs against one Byzantine member.
+Each member reports whether it is complete: it has received every model of every gossip step of the attempt. The outcome
+is a function of the reports, and of which members are dropped because they do not report: whether the attempt counts,
+who takes part in the next one, and which peer joins. A committee of the members decides it in one agreement, so all
+members come to the same outcome. This is Paxos Commit with one instance for all reports.
 
 References
 ----------
@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Release, Value
+from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.wire.verdict_messages import Value
 
 COMPLETE = b"\1"
 """First byte of the report of a member that has received every model of the attempt."""
@@ -25,6 +26,10 @@ NOBODY = b"\xff\xff"
 
 FAILED = b"\0"
 """Report of a member that lacks a model of the attempt, and that takes part in the next one."""
+
+
+MEMBERS = 3
+"""Place in an encoded outcome of the bits of the members that are dropped."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,7 @@ class AttemptOutcome:
     joins: int | None = None
 
 
-def report(peer: str, round: int, attempt: int) -> Release:
-    """Return the subject of the agreement on a member's report, the same for all incarnations of the member."""
-    return Release(peer, 0, round, attempt)
-
-
-def complete(incarnations: bytes = b"", *, joins: int | None = None) -> Value:
+def complete(incarnations: bytes = b"", *, joins: int | None = None) -> bytes:
     r"""Return the report of a member that has received every model of the attempt.
 
     Parameters
@@ -69,7 +69,7 @@ def complete(incarnations: bytes = b"", *, joins: int | None = None) -> Value:
     return COMPLETE + (NOBODY if joins is None else joins.to_bytes(2)) + incarnations
 
 
-def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
+def outcome(reports: Mapping[str, bytes | None]) -> AttemptOutcome:
     """Return the outcome of an attempt.
 
     It counts if all members are complete and knew the same incarnations when they chose their masks. Of a member that
@@ -78,8 +78,8 @@ def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
 
     Parameters
     ----------
-    verdicts
-        By member, the verdict on its report.
+    reports
+        By member, what it reported; ``None`` for one that is dropped.
 
     Examples
     --------
@@ -93,16 +93,72 @@ def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
     AttemptOutcome(committed=False, members=('ada', 'bob'), joins=None)
     >>> outcome({"ada": complete(), "bob": FAILED})
     AttemptOutcome(committed=False, members=('ada', 'bob'), joins=None)
-    >>> outcome({"ada": complete(), "bob": complete(), "eve": DROPPED})
+    >>> outcome({"ada": complete(), "bob": complete(), "eve": None})
     AttemptOutcome(committed=False, members=('ada', 'bob'), joins=None)
     """
-    members = tuple(sorted(peer for peer, value in verdicts.items() if value != DROPPED))
-    reports = {*verdicts.values()}
-    if len({each[3:] for each in reports}) != 1 or not all(each.startswith(COMPLETE) for each in reports):
+    members = tuple(sorted(peer for peer, value in reports.items() if value is not None))
+    values = {*reports.values()}
+    if not are_complete(values):
         return AttemptOutcome(False, members)
-    named = {each[1:3] for each in reports}
+    named = {each[1:3] for each in values if each is not None}
     joins = int.from_bytes(named.pop()) if len(named) == 1 and NOBODY not in named else None
     return AttemptOutcome(True, members, joins)
+
+
+def are_complete(values: Collection[bytes | None]) -> bool:
+    """Return whether reports are all complete, with the same digest of incarnations.
+
+    Examples
+    --------
+    >>> are_complete([complete(b"1"), complete(b"1", joins=2)]), are_complete([complete(b"1"), complete(b"2")])
+    (True, False)
+    """
+    given = [each for each in values if each is not None and each.startswith(COMPLETE)]
+    return len(given) == len(values) > 0 and len({each[3:] for each in given}) == 1
+
+
+def encode_outcome(found: AttemptOutcome, members: Collection[str]) -> Value:
+    r"""Return an outcome as a committee decides it.
+
+    Parameters
+    ----------
+    found, members
+        Outcome, and members of the attempt.
+
+    Examples
+    --------
+    >>> encode_outcome(AttemptOutcome(True, ("ada", "bob"), 7), ("ada", "bob"))
+    b'\x01\x00\x07'
+    >>> encode_outcome(AttemptOutcome(False, ("ada", "eve")), ("ada", "bob", "eve"))
+    b'\x00\xff\xff\x02'
+    """
+    bits = sum(1 << place for place, member in enumerate(sorted(members)) if member not in found.members)
+    dropped = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return bytes([found.committed]) + (NOBODY if found.joins is None else found.joins.to_bytes(2)) + dropped
+
+
+def decode_outcome(value: Value, members: Collection[str]) -> AttemptOutcome:
+    """Return the outcome that a committee has decided.
+
+    Raises
+    ------
+    DecodeError
+        The bytes are no outcome of an attempt of these members.
+
+    Examples
+    --------
+    >>> members = ("ada", "bob", "eve")
+    >>> decode_outcome(encode_outcome(AttemptOutcome(False, ("ada", "eve")), members), members)
+    AttemptOutcome(committed=False, members=('ada', 'eve'), joins=None)
+    """
+    named, bits = value[1:MEMBERS], int.from_bytes(value[MEMBERS:], "little")
+    left = tuple(member for place, member in enumerate(sorted(members)) if not bits >> place & 1)
+    joins = None if named == NOBODY else int.from_bytes(named)
+    found = AttemptOutcome(value[:1] == COMPLETE, left, joins)
+    possible = len(left) == len(members) if found.committed else joins is None
+    if encode_outcome(found, members) != value or not possible:
+        raise DecodeError("the bytes are no outcome of an attempt of these members")
+    return found
 
 
 def are_connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:

@@ -1,22 +1,20 @@
-r"""Checks of what members state: which ballots and values exist, and what proves that a value may be proposed.
+r"""Checks of what members of a committee state: what proves that a value may be proposed, and what contradicts itself.
 
-Each ballot above the first takes three steps: promises, acceptances, votes. A member accepts a proposal only with the
-signed promises of a majority, and votes only for a value that a majority has accepted in the ballot. In the first
-ballot the owner's vote takes the place of the acceptances: an honest owner signs one value there.
+Each ballot above the first takes three steps: promises, acceptances, votes; the first one needs no promises. A member
+accepts a proposal only with the signed promises of a majority, and votes only for a value that a majority has accepted
+in the ballot. A value is *certified* in a ballot if a majority has accepted it there.
 
-*One Byzantine member is not enough.* Let any two majorities of a committee share at least two members, and let one
-member be Byzantine. Two majorities then share an honest one, which accepts one value in a ballot, so at most one value
-is *certified* in it: accepted by a majority, or voted for by the owner in the first ballot. Let v be decided in ballot
-b, and let b' > b be the least ballot in which another value is certified. An honest member accepted it, so it has seen
-promises of a majority for b'. One of them is of an honest member that voted for v in b. It voted before it promised, so
-it reported its vote in b or in a ballot between b and b'. The highest vote that the promises report is certified, and
-all values certified from b up to b' are v. The honest member accepted no value but v. This is a contradiction. ∎
+*Byzantine members are not enough.* Of n members, let f < n / 3 be Byzantine, so that any two majorities share f + 1
+members and thus an honest one. An honest member accepts one value in a ballot, so at most one value is certified in it.
+Let v be decided in ballot b, and let b' > b be the least ballot in which another value is certified. An honest member
+accepted it, so it has seen promises of a majority for b'. One of them is of an honest member that voted for v in b. It
+voted before it promised, so it reported its vote in b or in a ballot between b and b'. The highest vote that the
+promises report is proved by acceptances, and all values certified from b up to b' are v. The honest member accepted no
+value but v. This is a contradiction. ∎
 
-*An owner that signs two copies.* Then it is the Byzantine one, and all promises of others are true. If v was decided in
-the first ballot by q votes, at least q - 1 of them are of others. If promises report both v and another copy as their
-highest votes, those that voted for v and have not promised are among the m others that have not, so at least q - 1 - m
-of the promises report v, and the proposer counts v as possible. It may propose no value but the one that is possible,
-and none if two are: then it waits for more promises. If none is possible, none was decided, and the release is dropped.
+*What is decided was believed.* Let b be the lowest ballot in which a value is certified. No promise for b can prove a
+vote for it, so all honest members that accepted it in b did so because they believed it themselves. Of a majority, more
+than f are honest.
 
 References
 ----------
@@ -28,56 +26,40 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DROPPED,
     Ballot,
     Committee,
+    Place,
     Promise,
     Proposal,
-    Release,
+    Report,
+    Statement,
     Value,
     Vote,
 )
 
 
-def exists(ballot: Ballot, value: Value, *, committee: Committee) -> bool:
-    """Return whether a value can be voted for in a ballot: in the first one, a release can only be counted.
-
-    Examples
-    --------
-    >>> committee = Committee(("ada", "bob", "eve"), owner="ada")
-    >>> exists(committee.first, b"digest", committee=committee)
-    True
-    >>> exists(committee.first, DROPPED, committee=committee)
-    False
-    """
-    if not committee.owns(ballot):
-        return False
-    return value != DROPPED or ballot != committee.first
-
-
 def is_certified(
-    subject: Release, ballot: Ballot, value: Value, proof: Collection[Vote], *, committee: Committee
+    subject: Place, ballot: Ballot, value: Value, proof: Collection[Vote], *, committee: Committee
 ) -> bool:
-    """Return whether statements prove that members may vote for a value in a ballot; their signatures are verified.
+    """Return whether acceptances prove that members may vote for a value in a ballot; their signatures are verified.
 
     Parameters
     ----------
     subject, ballot, value
         What is to be proved.
     proof
-        Acceptances of a majority; for the first ballot, the vote of the owner.
+        Acceptances of a majority.
     committee
         Committee of the subject.
     """
-    if not exists(ballot, value, committee=committee):
+    if not committee.owns(ballot):
         return False
-    first = ballot == committee.first
     signers = {
         vote.member
         for vote in proof
-        if (vote.subject, vote.ballot, vote.value, vote.final) == (subject, ballot, value, first)
+        if (vote.subject, vote.ballot, vote.value, vote.final) == (subject, ballot, value, False)
     }
-    return committee.owner in signers if first else len(signers & {*committee.members}) >= committee.majority
+    return len(signers & {*committee.members}) >= committee.majority
 
 
 def reports(promise: Promise, *, committee: Committee) -> bool:
@@ -95,7 +77,7 @@ def follows(proposal: Proposal, *, committee: Committee) -> bool:
     vote, promises = proposal.vote, proposal.promises
     if vote.final or vote.ballot.number < 1 or vote.member != vote.ballot.proposer:
         return False
-    if not exists(vote.ballot, vote.value, committee=committee):
+    if not committee.owns(vote.ballot):
         return False
     members = {promise.member for promise in promises}
     if len(members) < len(promises) or not members <= {*committee.members} or len(members) < committee.majority:
@@ -107,9 +89,9 @@ def follows(proposal: Proposal, *, committee: Committee) -> bool:
     highest, values = highest_report(promises)
     if highest is None:
         return True
-    if highest >= vote.ballot or choose_proposal(promises, wanted=vote.value, committee=committee) != vote.value:
+    if highest >= vote.ballot or values != {vote.value}:
         return False
-    return all(is_certified(vote.subject, highest, value, proposal.proof, committee=committee) for value in values)
+    return is_certified(vote.subject, highest, vote.value, proposal.proof, committee=committee)
 
 
 def highest_report(promises: Collection[Promise]) -> tuple[Ballot | None, frozenset[Value]]:
@@ -121,8 +103,8 @@ def highest_report(promises: Collection[Promise]) -> tuple[Ballot | None, frozen
     return highest, frozenset(value for ballot, value in voted if ballot == highest)
 
 
-def choose_proposal(promises: Collection[Promise], *, wanted: Value, committee: Committee) -> Value | None:
-    """Return the value that the promises of a majority allow; ``None`` as long as they do not tell.
+def choose_proposal(promises: Collection[Promise], *, wanted: Value | None) -> Value | None:
+    """Return the value that the promises of a majority allow; ``None`` if there is none to propose.
 
     Parameters
     ----------
@@ -130,48 +112,33 @@ def choose_proposal(promises: Collection[Promise], *, wanted: Value, committee: 
         One of each member that has promised, with proven votes.
     wanted
         Value if they report no vote.
-    committee
-        Committee of the subject.
 
     Examples
     --------
-    Two of three others have voted for one copy, and the third for another one, so the owner is Byzantine, and the first
-    copy may have been decided.
-
-    >>> group, ballot = Committee(("ada", "bob", "eve", "mia"), owner="ada"), Ballot(1, "bob")
-    >>> votes = {"bob": b"one", "eve": b"one", "mia": b"two"}
-    >>> release = Release("ada", 7, 0, 0)
-    >>> promises = [Promise(release, name, ballot, group.first, value) for name, value in votes.items()]
-    >>> choose_proposal(promises, wanted=DROPPED, committee=group)
-    b'one'
+    >>> ballot, place = Ballot(1, "bob"), Place(0, 0)
+    >>> promises = [Promise(place, "bob", ballot), Promise(place, "eve", ballot, Ballot(0, "ada"), b"one")]
+    >>> choose_proposal(promises, wanted=b"two"), choose_proposal(promises[:1], wanted=b"two")
+    (b'one', b'two')
     """
     highest, values = highest_report(promises)
     if highest is None:
         return wanted
-    if len(values) == 1:
-        return min(values)
-    if highest != committee.first:
-        return None  # more than one member is Byzantine
-    others = [each for each in promises if each.member != committee.owner]
-    silent = len(committee.members) - 1 - len(others)
-    least = committee.majority - 1 - silent
-    possible = [
-        value for value in values if sum((each.voted, each.value) == (highest, value) for each in others) >= least
-    ]
-    if len(possible) > 1:
-        return None
-    return possible[0] if possible else DROPPED
+    return min(values) if len(values) == 1 else None  # more members are Byzantine than the committee tolerates
 
 
-def contradict(one: Vote, other: Vote | Promise) -> bool:
-    """Return whether a member cannot have stated both: two values in one ballot, or a promise that hides a vote."""
+def contradict(one: Statement, other: Statement) -> bool:
+    """Return whether a member cannot have stated both: two values in one place, or a promise that hides a vote."""
     if (one.subject, one.member) != (other.subject, other.member):
         return False
-    if isinstance(other, Vote):
-        same = (one.ballot, one.final) == (other.ballot, other.final)
-        return same and one.value != other.value
-    if other.voted is None or other.voted < one.ballot:
-        hidden = True
-    else:
-        hidden = other.voted == one.ballot and other.value != one.value
-    return one.final and one.ballot < other.ballot and hidden
+    match one, other:
+        case Report(), Report():
+            return one.value != other.value
+        case Vote(), Vote():
+            return (one.ballot, one.final) == (other.ballot, other.final) and one.value != other.value
+        case Vote(), Promise():
+            if other.voted is None or other.voted < one.ballot:
+                hidden = True
+            else:
+                hidden = other.voted == one.ballot and other.value != one.value
+            return one.final and one.ballot < other.ballot and hidden
+    return False

@@ -1,190 +1,314 @@
-"""Agreements of one peer on the reports of one attempt."""
+"""Part of one peer in the settlement of one attempt: its report, those that it collects, and the agreement on them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
+from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, empty_signature
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
+    Believe,
     Contradicted,
     Doubt,
+    Effect,
     Event,
     MemberRecord,
     MessageReceived,
     Propose,
     RecordStored,
     Send,
-    StoreRecord,
     TickAt,
     TimePassed,
 )
+from p2pfl.network.protocol.agreement.attempt_reports import (
+    FAILED,
+    AttemptOutcome,
+    are_complete,
+    decode_outcome,
+    encode_outcome,
+    outcome,
+)
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DROPPED,
+    REPORTS,
+    Agreed,
     Committee,
-    Message,
+    Decision,
+    Place,
     Prepare,
-    Release,
+    Report,
+    Reports,
     Value,
 )
 
-
-@dataclass(frozen=True)
-class Write:
-    """Instruction to make the record of a release durable; a call of ``Settlement.finish_write`` follows."""
-
-    release: Release
-    record: MemberRecord
-
-
-Effect = Write | Send | Contradicted | TickAt
+PAUSES = 2
+"""Pauses that the owner has to decide once all reports are there, before the next member begins a ballot."""
 
 
 @dataclass
 class Settlement:
-    """Agreements on the reports of an attempt at a round; :meth:`admit` adds one.
+    """Part of a peer in the settlement of an attempt.
+
+    A member sends its report to the owner of the committee, which proposes the outcome and passes on the reports to the
+    rest of the committee. These compare the proposal with the reports and with the members that they miss themselves.
+    The proposer of the ballot that decides sends the decision to all. A peer that receives none sends its report to the
+    whole committee again, until it is answered.
 
     Parameters
     ----------
-    me
-        Name of the peer.
+    me, subject, members
+        Name of the peer, the attempt, and its members.
+    committee
+        Members that decide its outcome.
+    record
+        Record of an earlier incarnation of the peer.
     pause, sign, incarnation
         See :class:`~p2pfl.network.protocol.agreement.agreement.Agreement`.
 
     Examples
     --------
-    With the vote of Ada for her report, and that of Bob, a majority of three has voted.
+    Ada owns the committee of three, so bob sends his report to all, and waits for her proposal.
 
-    >>> from p2pfl.network.protocol.wire.verdict_messages import Vote
-    >>> hers = Release("ada", 0, 0, 0)
-    >>> committee, bob = Committee(("ada", "bob", "eve"), owner="ada"), Settlement("bob")
-    >>> bob.admit(hers, committee)
-    >>> vote = Vote(hers, "ada", committee.first, b"complete")
-    >>> [type(effect).__name__ for effect in bob.receives("ada", vote, now=0.0)]
-    ['Write']
-    >>> [type(effect).__name__ for effect in bob.finish_write(hers, now=0.0)]
-    ['Send', 'Send', 'Write']
-    >>> bob.finish_write(hers, now=0.0), bob.verdict(hers)
-    ([], b'complete')
+    >>> from p2pfl.network.protocol.agreement.attempt_reports import complete
+    >>> names = ("ada", "bob", "eve")
+    >>> bob = Settlement("bob", Place(0, 0), names, Committee(names))
+    >>> bob.report(complete(), now=0.0)[0].to
+    ('ada', 'eve')
     """
 
     me: str
+    subject: Place
+    members: tuple[str, ...]
+    committee: Committee
+    record: MemberRecord = BLANK
     pause: float = 1.0
     sign: Sign = field(default=empty_signature, repr=False)
     incarnation: int = 0
-    _agreements: dict[Release, Agreement] = field(default_factory=dict)
-    _doubted: set[Release] = field(default_factory=set)
-    _early: dict[Release, dict[str, MessageReceived]] = field(
-        default_factory=dict
-    )  # requests, until this peer doubts too
-    _requests: dict[tuple[Release, str], float] = field(default_factory=dict)  # time of the last one of a member
-    _repeats: dict[tuple[Release, str], float] = field(default_factory=dict)  # the same of requests for ballot 0
+    agreement: Agreement = field(init=False)
+    _own: Report | None = None
+    _reports: dict[str, Report] = field(default_factory=dict)  # by member, the first one
+    _contradictors: set[str] = field(default_factory=set)  # members that have signed two reports
+    _gone: frozenset[str] = frozenset()
+    _slow: frozenset[str] = frozenset()
+    _ready: float = math.inf  # time at which this member first knew which outcome it wants
+    _doubted: bool = False
+    _early: dict[str, MessageReceived] = field(default_factory=dict)  # requests, until this peer doubts too
+    _requests: dict[str, float] = field(default_factory=dict)  # by member, the time of its last one
+    _repeats: dict[str, float] = field(default_factory=dict)  # by member, when it last got everything again
+    _announced: bool = False
 
-    def admit(self, release: Release, committee: Committee, *, record: MemberRecord = BLANK) -> None:
-        """Add an agreement, with the record that an earlier incarnation of the peer has kept of it."""
-        if release not in self._agreements:
-            self._agreements[release] = Agreement(
-                self.me,
-                release,
-                committee,
-                DROPPED,
-                record,
-                pause=self.pause,
-                sign=self.sign,
-                incarnation=self.incarnation,
-            )
+    def __post_init__(self) -> None:
+        self.agreement = Agreement(
+            self.me,
+            self.subject,
+            self.committee,
+            self.record,
+            pause=self.pause,
+            sign=self.sign,
+            incarnation=self.incarnation,
+        )
 
     # ------------------------------------------------------------------ events
 
-    def releases(self, release: Release, value: Value, *, now: float) -> list[Effect]:
-        """Vote for the peer's own report."""
-        return self._do(release, Propose(value), now=now)
+    def report(self, value: bytes, *, now: float) -> list[Effect]:
+        """Report the end of the attempt: a failure to all members, else to the owner of the committee."""
+        own = Report(self.subject, self.me, value, incarnation=self.incarnation)
+        self._own = replace(own, signature=self.sign(own.statement))
+        effects = self._send(self._audience(value), Reports(self.subject, (self._own,)))
+        return [*effects, *self._note(self._own), *self._reconsider(now=now)]
 
-    def receives(self, sender: str, message: Message, *, now: float) -> list[Effect]:
-        """Handle a message; the shell has authenticated it and the votes in it."""
-        release = message.subject
-        if release not in self._agreements:
+    def receive(self, sender: str, message: Agreed, *, now: float) -> list[Effect]:
+        """Handle a message; the shell has authenticated it and the statements in it."""
+        if message.subject != self.subject:
             return []
+        if isinstance(message, Reports):
+            return self._receive_reports(sender, message, now=now)
         received = MessageReceived(sender, message)
-        if isinstance(message, Prepare) and not message.ballot.number:
-            return self._repeat(release, received, now=now)
-        if isinstance(message, Prepare) and not self._welcome(sender, message, release, now=now):
+        if isinstance(message, Prepare) and not self._welcome(received, now=now):
             return []
-        return self._do(release, received, now=now)
+        return [*self._handle(received, now=now), *self._reconsider(now=now)]
 
-    def _repeat(self, release: Release, received: MessageReceived, *, now: float) -> list[Effect]:
-        """Answer a request for ballot 0, which asks for no promise: repeat the verdict, or else the vote."""
-        sender = received.sender
-        if now < self._repeats.get((release, sender), -math.inf) + self.pause / 2:
-            return []
-        self._repeats[release, sender] = now
-        agreement = self._agreements[release]
-        if agreement.record.decided is not None:
-            return self._do(release, received, now=now)
-        return [] if agreement.sent is None else [Send(sender, agreement.sent)]
+    def doubt(self, *, gone: Collection[str], slow: Collection[str], now: float) -> list[Effect]:
+        """Take it that members are gone, or have not reported for too long; these may be dropped."""
+        self._gone, self._slow = frozenset(gone), frozenset(slow)
+        return self._reconsider(now=now)
 
-    def _welcome(self, sender: str, message: Prepare, release: Release, *, now: float) -> bool:
-        """Return whether to answer a request now: once the release is in doubt here too, and not too often."""
-        if now < self._requests.get((release, sender), -math.inf) + self.pause / 2:
-            return False
-        self._requests[release, sender] = now
-        if release in self._doubted or self._agreements[release].record.decided is not None:
-            return True
-        self._early.setdefault(release, {})[sender] = MessageReceived(sender, message)
-        return False
-
-    def doubts(self, peer: str, *, now: float) -> list[Effect]:
-        """Begin to decide the releases of a peer without it, because it is probably gone."""
-        effects: list[Effect] = []
-        for release in self._of(peer):
-            self._doubted.add(release)
-            effects += self._do(release, Doubt(), *self._early.pop(release, {}).values(), now=now)
+    def finish_write(self, *, now: float) -> list[Effect]:
+        """Handle the confirmation that the last record is durable; whoever has brought about a decision sends it."""
+        effects = [*self._handle(RecordStored(), now=now), *self._reconsider(now=now)]
+        decision = self.decision
+        if decision is not None and not self._announced:
+            self._announced = True
+            if decision.votes[0].ballot.proposer == self.me:
+                effects += self._send(self.members, decision)
         return effects
-
-    def finish_write(self, release: Release, *, now: float) -> list[Effect]:
-        """Handle the confirmation that the last record of a release is durable."""
-        return self._do(release, RecordStored(), now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Handle the passage of time."""
-        effects: list[Effect] = []
-        for release in self._agreements:
-            effects += self._do(release, TimePassed(), now=now)
-        return effects
+        return [*self._reconsider(now=now), *self._handle(TimePassed(), now=now)]
 
-    # ------------------------------------------------------------------ decisions
+    def request(self, others: Collection[str] = ()) -> list[Effect]:
+        """Ask the committee and other peers for the decision, with this peer's report, which may be lost."""
+        if self._own is None or self.decision is not None:
+            return []
+        return self._send((*self.committee.members, *others), Reports(self.subject, (self._own,)))
 
-    @property
-    def admitted(self) -> tuple[Release, ...]:
-        """Releases with an agreement."""
-        return tuple(self._agreements)
-
-    def committee(self, release: Release) -> Committee:
-        """Return the committee of an admitted release."""
-        return self._agreements[release].committee
+    # ------------------------------------------------------------------ results
 
     @property
-    def latest(self) -> dict[Release, MemberRecord]:
-        """Latest records, by release, durable or not."""
-        return {release: agreement.record for release, agreement in self._agreements.items()}
+    def decision(self) -> Decision | None:
+        """Durable decision; ``None`` before."""
+        return self.agreement.decision
 
-    def verdict(self, release: Release) -> Value | None:
-        """Return the durable verdict on a report; ``None`` before."""
-        agreement = self._agreements.get(release)
-        return None if agreement is None else agreement.value
+    @property
+    def outcome(self) -> AttemptOutcome | None:
+        """Durable outcome; ``None`` before, and if too many Byzantine members have decided what is none."""
+        try:
+            return None if self.decision is None else decode_outcome(self.decision.value, self.members)
+        except DecodeError:
+            return None
 
-    def _of(self, peer: str) -> list[Release]:
-        return [release for release in self._agreements if release.peer == peer]
+    @property
+    def seated(self) -> bool:
+        """True if the peer is a member of the committee."""
+        return self.me in self.committee.members
 
-    def _do(self, release: Release, *events: Event, now: float) -> list[Effect]:
-        """Pass events to the agreement on a release."""
+    @property
+    def silent(self) -> frozenset[str]:
+        """Other members whose report this peer does not have."""
+        return frozenset(self.members) - self._reports.keys() - {self.me}
+
+    # ------------------------------------------------------------------ reports
+
+    def _audience(self, value: bytes) -> tuple[str, ...]:
+        seats = self.committee.members
+        if value == FAILED:
+            return self.members
+        alone = len(seats) < len(self.members) and self.committee.owner not in self._gone
+        return (self.committee.owner,) if alone else seats
+
+    def _receive_reports(self, sender: str, message: Reports, *, now: float) -> list[Effect]:
+        """Note reports; a member that sends its own one again asks for the decision, or for what may be lost."""
         effects: list[Effect] = []
-        for event in events:
-            for effect in self._agreements[release].handle(event, now=now):
-                match effect:
-                    case StoreRecord(record):
-                        effects.append(Write(release, record))
-                    case _:
-                        effects.append(effect)
+        asks = False
+        for each in message.reports:
+            if each.subject == self.subject and each.member in self.members:
+                asks |= each.member == sender and (self.decision is not None or self._reports.get(sender) == each)
+                effects += self._note(each)
+        if asks and now >= self._repeats.get(sender, -math.inf) + self.pause / 2:
+            self._repeats[sender] = now
+            effects += self._repeat(sender)
+        return [*effects, *self._reconsider(now=now)]
+
+    def _note(self, report: Report) -> list[Effect]:
+        """Keep the first report of a member; a second one proves that the member is Byzantine."""
+        if not self.seated:
+            return []
+        first = self._reports.setdefault(report.member, report)
+        if first.value == report.value:
+            return []
+        if first.incarnation == report.incarnation:
+            self._contradictors.add(report.member)
+        return [Contradicted(first, report)]
+
+    def _repeat(self, to: str) -> list[Effect]:
+        """Send what a member may lack: the decision, or this member's votes and the reports behind its proposal."""
+        if self.decision is not None:
+            return self._send((to,), self.decision)
+        if to not in self.committee.members:
+            return []
+        effects = [*self._pass_on((to,))] if self.agreement.sent else []
+        for vote in self.agreement.sent:
+            effects += self._send((to,), vote)
         return effects
+
+    def _pass_on(self, to: Collection[str]) -> Iterator[Effect]:
+        """Send all reports to members of the committee."""
+        reports = [report for _, report in sorted(self._reports.items())]
+        for start in range(0, len(reports), REPORTS):
+            yield from self._send(to, Reports(self.subject, tuple(reports[start : start + REPORTS])))
+
+    # ------------------------------------------------------------------ outcomes
+
+    def _wanted(self) -> Value | None:
+        """Return the outcome that follows from what this member knows; ``None`` as long as it waits for a report."""
+        if not self.silent <= self._gone | self._slow or self.me not in self._reports:
+            return None
+        values = {member: self._reports[member].value if member in self._reports else None for member in self.members}
+        return encode_outcome(outcome(values), self.members)
+
+    def _believes(self, value: Value) -> bool:
+        """Return whether an outcome may be decided: with reports that this member has, and without members it misses.
+
+        A member that has signed two reports may be taken at either word, or be dropped.
+        """
+        try:
+            found = decode_outcome(value, self.members)
+        except DecodeError:
+            return False
+        dropped = {*self.members} - {*found.members}
+        if not dropped <= self._gone | self._contradictors | (self._slow & self.silent):
+            return False
+        if not {*found.members} <= self._reports.keys():
+            return False
+        honest = {member: self._reports[member].value for member in found.members if member not in self._contradictors}
+        if found.committed:
+            named = {each[1:3] for each in honest.values()}
+            joins = found.joins is None or named <= {found.joins.to_bytes(2)}
+            return joins and are_complete([*honest.values()])
+        return bool(dropped or self._contradictors) or not are_complete([*honest.values()])
+
+    def _reconsider(self, *, now: float) -> list[Effect]:
+        """Propose, accept, or begin to doubt, as far as what this member knows allows it."""
+        if not self.seated or self.agreement.record.decided is not None:
+            return []
+        effects: list[Effect] = []
+        wanted = self._wanted()
+        if wanted is not None:
+            self._ready = min(self._ready, now)
+            if wanted != self.agreement.wanted:
+                first = self.agreement.record.accepted is None and self.me == self.committee.owner
+                if first and len(self.committee.members) < len(self.members):
+                    effects += self._pass_on(self.committee.members)
+                effects += self._handle(Propose(wanted), now=now)
+        questioned = self.agreement.questioned
+        if questioned is not None and self._believes(questioned):
+            effects += self._handle(Believe(questioned), now=now)
+        if not self._doubted and self._ready < math.inf:
+            due = self._ready + (0 if self.committee.owner in self._gone else PAUSES * self.pause)
+            effects += self._begin_doubt(now=now) if now >= due else [TickAt(due)]
+        return effects
+
+    def _begin_doubt(self, *, now: float) -> list[Effect]:
+        """Begin to decide without the owner, and let the others know the reports that they may lack."""
+        self._doubted = True
+        early, self._early = self._early, {}
+        effects: list[Effect] = [*self._pass_on(self.committee.members)]
+        effects += self._handle(Doubt(), now=now)
+        for received in early.values():
+            effects += self._handle(received, now=now)
+        return effects
+
+    def _welcome(self, received: MessageReceived, *, now: float) -> bool:
+        """Return whether to answer a request now: once this member doubts too, and not too often."""
+        sender = received.sender
+        if now < self._requests.get(sender, -math.inf) + self.pause / 2:
+            return False
+        self._requests[sender] = now
+        if self._doubted or self.agreement.record.decided is not None:
+            return True
+        self._early[sender] = received
+        return False
+
+    # ------------------------------------------------------------------ effects
+
+    def _handle(self, event: Event, *, now: float) -> list[Effect]:
+        return self.agreement.handle(event, now=now)
+
+    def _send(self, to: Collection[str], message: Agreed) -> list[Effect]:
+        others = tuple(sorted({*to} - {self.me}))
+        return [Send(others, message)] if others else []

@@ -12,7 +12,7 @@ from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.wire.sum_messages import about_sum
 from p2pfl.network.protocol.wire.trailer import SignedStatement
-from p2pfl.network.protocol.wire.verdict_messages import Promise, Vote, parse_statement
+from p2pfl.network.protocol.wire.verdict_messages import Statement, parse_statement
 from p2pfl.network.protocol.wire.wire_rows import head_of
 from p2pfl.privacy.keys import verify
 
@@ -27,7 +27,7 @@ class Proof:
         Signed statements.
     domain
         Kind of the statements: ``row`` for the model of a gossip step, ``roll`` for the participants of a secure sum,
-        ``vote`` for two votes in one ballot on a release, or for a vote and a later promise that hides it.
+        ``vote`` for two reports on an attempt, two votes in one ballot, or a vote and a later promise that hides it.
 
     Examples
     --------
@@ -68,8 +68,8 @@ class Proof:
             return about_sum(signed.statement)
         if self.domain == "vote":
             context, vote = _read_vote(signed)
-            release = vote.subject
-            return context, release.peer, release.incarnation, release.attempt, vote.incarnation, release.round, 0
+            round, attempt = vote.subject
+            return context, vote.member, vote.incarnation, attempt, round, 0
         head = head_of(signed)
         return signed.context, head.round, head.step
 
@@ -94,8 +94,8 @@ class Proof:
             raise InputError(f"{path} is no proof of equivocation; name a file that a peer has written") from None
 
 
-def _read_vote(signed: SignedStatement) -> tuple[str, Vote | Promise]:
-    """Return the swarm and the statement on a release that was signed."""
+def _read_vote(signed: SignedStatement) -> tuple[str, Statement]:
+    """Return the swarm and the statement on an attempt that was signed."""
     swarm, _, statement = signed.statement.partition(b"/")
     return swarm.decode(errors="replace"), parse_statement(statement)
 
@@ -103,4 +103,4 @@ def _read_vote(signed: SignedStatement) -> tuple[str, Vote | Promise]:
 def _contradict(one: SignedStatement, other: SignedStatement) -> bool:
     """Return whether nobody that follows the protocol signs both."""
     (_, first), (_, second) = _read_vote(one), _read_vote(other)
-    return isinstance(first, Vote) and contradict(first, second)
+    return contradict(first, second)

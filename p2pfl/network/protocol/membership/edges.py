@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from p2pfl.topology import Schedule, Topology, Weights, turns
+from p2pfl.topology import Schedule, Topology, Weights
 
 
 class Edges:
@@ -74,4 +74,4 @@ class Edges:
     @cached_property
     def turns(self) -> tuple[dict[str, int], ...]:
         """Order in which large models are sent, by phase."""
-        return tuple(turns(self.topology.at(phase)) for phase in range(self.period))
+        return tuple(self.topology.at(phase).turns for phase in range(self.period))

@@ -1,9 +1,10 @@
-"""Messages about whether an attempt at a round counts: votes, ballots, decisions, and admissions of members."""
+"""Messages about whether an attempt at a round counts: reports, votes, decisions, and admissions of members."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -13,17 +14,14 @@ from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import Name
 
-BATCH = 200
-"""Votes in one message; as many fit into its head."""
+REPORTS = 100
+"""Maximum number of reports in one message; as many fit into its head."""
 
-PROVEN = 140
-"""Promises and votes in one proposal, each; as many fit into its head."""
+SEATS = 7
+"""Maximum number of members of a committee: with seven, two of them can be Byzantine."""
 
-Value = bounds.Key
-"""Verdict on a report: the report itself, or :data:`DROPPED`."""
-
-DROPPED = b""
-"""Verdict that a member has not reported, so that it has no part in the next attempt."""
+Value = Annotated[bytes, msgspec.Meta(max_length=3 + bounds.MAX_ENTRIES // 8)]
+"""Report of a member, or outcome of an attempt, see :mod:`p2pfl.network.protocol.agreement.attempt_reports`."""
 
 HIGHEST = 1 << 32
 """Upper bound on ballot numbers; there is no ballot from this number on."""
@@ -44,59 +42,50 @@ class Ballot(NamedTuple):
     proposer: Name
 
 
-class Release(NamedTuple):
-    """Subject of an agreement: the report of a member of an attempt.
+class Place(NamedTuple):
+    """Subject of an agreement: an attempt at a round."""
 
-    Attributes
-    ----------
-    peer, incarnation
-        Member that reports, and 0: the subject is the same for all its incarnations.
-    round, attempt
-        Round and attempt of the report.
-    """
-
-    peer: Name
-    incarnation: bounds.Incarnation
     round: bounds.Round
     attempt: bounds.Attempt
 
 
 @dataclass(frozen=True)
 class Committee:
-    """Members that vote on a subject.
+    """Members of an attempt that decide its outcome.
 
     Parameters
     ----------
     members
-        Names of the members, each once.
-    owner
-        Member that proposes in the first ballot: the one that reports.
+        Names of the members, each once. The first one owns the first ballot.
 
     Examples
     --------
-    >>> Committee(("ada", "bob", "eve"), owner="ada").majority
+    >>> Committee(("ada", "bob", "eve")).majority
     2
-    >>> [Committee(tuple("abcdefgh"[:size]), owner="a").majority for size in (4, 5, 6, 7, 8)]
-    [3, 4, 4, 5, 5]
+    >>> [Committee(tuple("abcdefg"[:size])).majority for size in (4, 5, 6, 7)]
+    [3, 4, 4, 5]
     """
 
     members: tuple[str, ...]
-    owner: str
 
     def __post_init__(self) -> None:
-        if self.owner not in self.members or len({*self.members}) < len(self.members):
-            raise InputError(
-                f'"{self.owner}" and {self.members} form no committee; name each member once and the owner among them'
-            )
+        if not self.members or len({*self.members}) < len(self.members):
+            raise InputError(f"{self.members} form no committee; name at least one member, and each once")
+
+    @property
+    def owner(self) -> str:
+        """Member that proposes in the first ballot."""
+        return self.members[0]
 
     @property
     def majority(self) -> int:
-        """Smallest number of members such that any two sets of that size share one, and from four members on two.
+        """Smallest number of members such that any two sets of that size share an honest one.
 
-        Two sets that share two members share an honest one, if at most one is Byzantine.
+        Of n members, f = (n - 1) // 3 may be Byzantine, and two sets of this size share f + 1. Up to three members
+        tolerate none.
         """
         count = len(self.members)
-        return count // 2 + 1 + (count % 2 if count > 3 else 0)
+        return (count + (count - 1) // 3) // 2 + 1
 
     @property
     def first(self) -> Ballot:
@@ -108,6 +97,70 @@ class Committee:
         if ballot.number <= 0:
             return ballot == self.first
         return ballot.number < HIGHEST and ballot.proposer in self.members
+
+
+def draw_committee(members: Iterable[str], place: Place, *, swarm: str) -> Committee:
+    """Return the committee of an attempt: the same at all peers, and another one in each attempt.
+
+    Parameters
+    ----------
+    members
+        Members of the attempt.
+    place
+        Round and attempt.
+    swarm
+        Name of the run.
+
+    Examples
+    --------
+    >>> peers = [f"peer{number}" for number in range(20)]
+    >>> draw_committee(peers, Place(3, 0), swarm="run").members[:3]
+    ('peer6', 'peer1', 'peer4')
+    >>> len(draw_committee(peers, Place(3, 1), swarm="run").members)
+    7
+    >>> len(draw_committee(peers[:3], Place(3, 1), swarm="run").members)
+    3
+    """
+
+    def rank(member: str) -> bytes:
+        return hashlib.blake2b(msgspec.msgpack.encode((swarm, *place, member)), digest_size=16).digest()
+
+    return Committee(tuple(sorted({*members}, key=rank)[:SEATS]))
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+    """Signed statement of a member at the end of an attempt: whether it is complete.
+
+    Attributes
+    ----------
+    subject, member, value
+        Attempt, member, and what it reports.
+    signature
+        Signature of all other fields, so that others can pass it on.
+    incarnation
+        Incarnation of the member.
+    """
+
+    subject: Place
+    member: Name
+    value: bounds.Key
+    signature: bounds.Signature = b""
+    incarnation: bounds.Incarnation = 0
+
+    @property
+    def statement(self) -> bytes:
+        """Encoded statement that the member signs."""
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
+
+
+class Reports(msgspec.Struct, frozen=True, array_like=True, tag="reports"):
+    """Reports on one attempt: the sender's own, or those of others that it passes on.
+
+    A member that sends its own one to the committee again asks for the decision.
+    """
+
+    subject: Place
+    reports: Annotated[tuple[Report, ...], msgspec.Meta(max_length=REPORTS)]
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
@@ -122,12 +175,13 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
     incarnation
         Incarnation of the voter: two that contradict each other show that a record was lost.
     final
-        False for an acceptance: the member has checked the proposal of the ballot, and accepts no other one in it.
+        False for an acceptance: the member has checked the proposal of the ballot, and accepts no other one in it. The
+        owner's acceptance in the first ballot is the proposal.
         True for a vote that decides: a majority has accepted the value. A member signs at most one value of each in a
         ballot.
     """
 
-    subject: Release
+    subject: Place
     member: Name
     ballot: Ballot
     value: Value
@@ -141,16 +195,10 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
         return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
 
 
-class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
-    """Votes of the sender, on reports of members of an attempt."""
-
-    votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=BATCH)]
-
-
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
     """Request of a ballot's proposer that the receiver promises to vote in no lower ballot from now on."""
 
-    subject: Release
+    subject: Place
     ballot: Ballot
 
 
@@ -170,14 +218,14 @@ class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
         :func:`p2pfl.network.protocol.agreement.proofs.is_certified`; not signed again.
     """
 
-    subject: Release
+    subject: Place
     member: Name
     ballot: Ballot
     voted: Ballot | None = None
     value: Value | None = None
     signature: bounds.Signature = b""
     incarnation: bounds.Incarnation = 0
-    proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=PROVEN)] = ()
+    proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=SEATS)] = ()
 
     @property
     def statement(self) -> bytes:
@@ -195,15 +243,15 @@ class Proposal(msgspec.Struct, frozen=True, array_like=True, tag="proposal"):
     promises
         Promises of a majority for the ballot, without their own proofs.
     proof
-        Proof of the highest vote that the promises report; empty if they report none.
+        Acceptances that prove the highest vote that the promises report; empty if they report none.
     """
 
     vote: Vote
-    promises: Annotated[tuple[Promise, ...], msgspec.Meta(max_length=PROVEN)]
-    proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=PROVEN)] = ()
+    promises: Annotated[tuple[Promise, ...], msgspec.Meta(max_length=SEATS)]
+    proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=SEATS)] = ()
 
     @property
-    def subject(self) -> Release:
+    def subject(self) -> Place:
         """Subject of the proposal."""
         return self.vote.subject
 
@@ -224,20 +272,20 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
         Votes of different members in one ballot.
     """
 
-    subject: Release
+    subject: Place
     value: Value
-    votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=BATCH)]
+    votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=SEATS)]
 
     def holds(self, committee: Committee) -> bool:
         """Return whether the votes prove the decision; the caller has verified their signatures.
 
         Examples
         --------
-        >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
-        >>> votes = [Vote(subject, name, committee.first, b"digest") for name in ("ada", "bob")]
-        >>> Decision(subject, b"digest", tuple(votes)).holds(committee)
+        >>> committee, subject = Committee(("ada", "bob", "eve")), Place(0, 0)
+        >>> votes = [Vote(subject, name, committee.first, b"counts") for name in ("ada", "bob")]
+        >>> Decision(subject, b"counts", tuple(votes)).holds(committee)
         True
-        >>> Decision(subject, b"digest", tuple(votes[:1]) * 2).holds(committee)
+        >>> Decision(subject, b"counts", tuple(votes[:1]) * 2).holds(committee)
         False
         """
         members = {vote.member for vote in self.votes}
@@ -247,8 +295,12 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
         return same and many and len(ballots) == 1 and all(map(committee.owns, ballots))
 
 
-def parse_statement(statement: bytes) -> Vote | Promise:
-    """Return the vote or promise on a report that a statement contains, without its signature.
+Statement = Vote | Promise | Report
+"""What a member signs."""
+
+
+def parse_statement(statement: bytes) -> Statement:
+    """Return what a member states about an attempt, without its signature.
 
     Raises
     ------
@@ -257,50 +309,46 @@ def parse_statement(statement: bytes) -> Vote | Promise:
 
     Examples
     --------
-    >>> vote = Vote(Release("ada", 7, 0, 0), "bob", Ballot(1, "eve"), DROPPED, final=False)
+    >>> vote = Vote(Place(3, 0), "bob", Ballot(1, "eve"), b"counts", final=False)
     >>> parse_statement(vote.statement) == vote
     True
     """
     try:
-        read: Vote | Promise = _statements.decode(statement)
+        read: Statement = _statements.decode(statement)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise DecodeError("the bytes are no statement on a report") from None
+        raise DecodeError("the bytes are no statement on an attempt") from None
     if read.statement != statement:
-        raise DecodeError("the bytes are no statement on a report")
+        raise DecodeError("the bytes are no statement on an attempt")
     return read
 
 
-_statements = msgspec.msgpack.Decoder(Vote | Promise)
+_statements = msgspec.msgpack.Decoder(Statement)
 
 Message = Vote | Prepare | Promise | Proposal | Decision
-"""Message of an agreement on a report; a vote travels within :class:`Votes`."""
+"""Message of an agreement on the outcome of an attempt."""
+
+Agreed = Message | Reports
+"""Message about the outcome of an attempt."""
 
 
-Agreed = Votes | Prepare | Promise | Proposal | Decision
-"""Messages of an agreement on a report as they travel."""
-
-
-def messages_of(message: Agreed, *, sender: str) -> tuple[Message, ...]:
-    """Return the messages of agreements that a message contains.
+def check_author(message: Agreed, *, sender: str) -> None:
+    """Check that a message states nothing in another peer's name, but for what others have signed.
 
     Raises
     ------
     DecodeError
-        The message states something in another peer's name.
+        It does.
 
     Examples
     --------
-    >>> messages_of(Prepare(Release("ada", 7, 3, 0), Ballot(1, "bob")), sender="bob")[0].ballot
-    Ballot(number=1, proposer='bob')
+    >>> check_author(Prepare(Place(3, 0), Ballot(1, "bob")), sender="bob")
     """
-    messages: tuple[Message, ...] = message.votes if isinstance(message, Votes) else (message,)
-    if any(_author(each) not in (sender, None) for each in messages):
+    if _author(message) not in {sender, None}:
         raise DecodeError(f'expected statements of "{sender}", got those of another peer')
-    return messages
 
 
-def _author(message: Message) -> str | None:
-    """Return the member in whose name a message states something; ``None`` for a decision, which proves itself."""
+def _author(message: Agreed) -> str | None:
+    """Return the member in whose name a message states something; ``None`` for one that proves itself."""
     match message:
         case Vote() | Promise():
             return message.member
@@ -308,7 +356,7 @@ def _author(message: Message) -> str | None:
             return message.ballot.proposer
         case Proposal():
             return message.vote.member
-        case Decision():
+        case Decision() | Reports():
             return None
 
 
@@ -320,10 +368,10 @@ def majority(votes: Mapping[str, Vote], committee: Committee) -> tuple[Vote, ...
 
 
 class Contradiction(msgspec.Struct, frozen=True, array_like=True, tag="contradiction"):
-    """Two votes of one member that contradict each other, so that all exclude it; each peer checks both signatures."""
+    """Two votes or reports of one member that contradict each other, so that all exclude it once they have checked."""
 
-    one: Vote
-    other: Vote
+    one: Vote | Report
+    other: Vote | Report
 
 
 class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag="join"):
@@ -354,5 +402,5 @@ class Admission(msgspec.Struct, frozen=True, array_like=True, tag="admission"):
     members: Annotated[tuple[Name, ...], msgspec.Meta(max_length=bounds.MAX_ENTRIES)]
 
 
-OfVerdicts = Votes | Prepare | Promise | Proposal | Decision | Contradiction | JoinRequest | Admission
+OfVerdicts = Agreed | Contradiction | JoinRequest | Admission
 """Messages about whether a round counts, and who takes part in it."""

@@ -22,7 +22,7 @@ from p2pfl.network.protocol.interface.requests import Offer
 from p2pfl.network.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Key, Pulse
 from p2pfl.network.protocol.wire.trailer import Signature, SignedStatement
-from p2pfl.network.protocol.wire.verdict_messages import Ballot, Release, Vote
+from p2pfl.network.protocol.wire.verdict_messages import Place, Report
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.protocol.wire.wire_rows import Encoded, Pieces, encode_row, read_row
 from p2pfl.network.transport import MemoryTransport
@@ -289,11 +289,11 @@ async def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_
     assert not ended["peer3"].peer.mailbox.proofs
 
 
-async def test_a_member_whose_votes_contradict_each_other_is_reported_with_the_proof(tmp_path):
+async def test_a_member_whose_reports_contradict_each_other_is_reported_with_the_proof(tmp_path):
     masks = ["privacy.mode=pairwise", "privacy.mask=10.0", "privacy.partners=1", "privacy.departures=go_on"]
     changes = ["topology.kind=ring", "topology.peers=4", "gossip.steps=1", *masks]
     experiment = read(SMALL, changes=changes)
-    notices, release = [], Release("peer1", 0, 1, 0)
+    notices, place = [], Place(1, 0)
     peer = Peer(
         "peer0",
         plan(experiment, only=["peer0"]),
@@ -305,11 +305,11 @@ async def test_a_member_whose_votes_contradict_each_other_is_reported_with_the_p
     async with peer:
         peer.membership.up["peer1"] = Announcement("peer1", 1, "up", {}, bytes(32), PUBLIC["peer1"])
         ballots = peer.session.commits.ballots
-        votes = [Vote(release, "peer1", Ballot(0, "peer1"), value, incarnation=1) for value in (complete(), FAILED)]
-        texts = [ballots.statements.text(each.statement) for each in votes]
+        reports = [Report(place, "peer1", value, incarnation=1) for value in (complete(), FAILED)]
+        texts = [ballots.statements.text(each.statement) for each in reports]
         signatures = [IDENTITIES["peer1"].sign(text, domain="vote") for text in texts]
         ballots.exclude_contradictor(
-            *(structs.replace(vote, signature=each) for vote, each in zip(votes, signatures, strict=True))
+            *(structs.replace(said, signature=each) for said, each in zip(reports, signatures, strict=True))
         )
         peer._accuse()
     (notice,) = notices

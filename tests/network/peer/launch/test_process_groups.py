@@ -8,7 +8,7 @@ from p2pfl.network.peer.launch.process_groups import MAX_OWN_PROCESSES, check_op
 
 
 def test_more_peers_than_processes_can_serve_share_one_for_each_core(monkeypatch):
-    monkeypatch.setattr(process_groups, "cores", lambda: 3)
+    monkeypatch.setattr(process_groups, "processors", lambda: 3)
     assert count_processes(MAX_OWN_PROCESSES, None) == MAX_OWN_PROCESSES
     assert count_processes(MAX_OWN_PROCESSES + 1, None) == 3
     assert count_processes(1000, 5) == 5

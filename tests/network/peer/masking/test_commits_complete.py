@@ -27,16 +27,15 @@ def death(*changes, **given):
 
 
 @pytest.mark.slow
-def test_without_a_death_votes_are_all_that_is_added_and_no_number_changes():
+def test_without_a_death_reports_and_votes_are_all_that_is_added_and_no_number_changes():
     found = {departures: death(*MASKS, f"privacy.departures={departures}") for departures in ("unsettled", "go_on")}
     one, other = found.values()
-    assert (other.sent - one.sent).keys() == {"Votes"}
-    assert other.sent["Votes"] == 2 * 4 * 5
+    assert other.sent - one.sent == {"Reports": 4 * 5, "Vote": 2 * 4 * 5, "Decision": 5}
     assert all(torch.allclose(one.states[name].rows, other.states[name].rows) for name in one.states)
     assert {each.committed for of_round in other.outcomes.values() for (each,) in of_round.values()} == {True}
 
 
-EVENTS = 28
+EVENTS = 30
 """Events of a peer in a round of four."""
 
 

@@ -52,7 +52,7 @@ def test_masks_with_a_member_that_restarted_in_the_first_step_cancel_or_do_not_c
 async def test_a_peer_whose_models_are_lost_begins_without_the_verdicts_of_its_journal():
     """Its attempts begin at 0 again, as those of an earlier run did."""
     settings = read(SMALL, changes=[*SIX, *MASKS])
-    kept = ballots.kept("peer1", 0, 1, promised=Ballot(3, "peer2"))
+    kept = ballots.kept(1, promised=Ballot(3, "peer2"))
     journal = Journal(1, bytes(32), released=1, until=Slot(0, 2), verdicts=(kept,))
     for released, records in ((0, (kept,)), (1, ())):
         former = Former((), replace(journal, released=released))
@@ -64,7 +64,7 @@ async def test_a_peer_whose_models_are_lost_begins_without_the_verdicts_of_its_j
 
 def test_a_peer_that_goes_back_plays_attempts_after_those_that_it_voted_on():
     """It may have voted on an attempt that failed before it released anything in it."""
-    kept = ballots.kept("peer1", 0, 1, promised=Ballot(3, "peer2"), attempt=4)
+    kept = ballots.kept(1, promised=Ballot(3, "peer2"), attempt=4)
     journal = Journal(1, bytes(32), until=Slot(2, 2), verdicts=(kept,))
     made = plan(read(SMALL, changes=[*SIX, *MASKS]), only=["peer0"])
     peer = Peer("peer0", made, transport=MemoryTransport(), source=SeededSource(5), former=Former((), journal))

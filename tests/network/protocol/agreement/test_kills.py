@@ -1,16 +1,16 @@
-"""One peer is killed at every event of an attempt, and the others come to the same verdicts on all reports."""
+"""One peer is killed at every event of an attempt, and the others come to the same outcome."""
 
 from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
 
-from p2pfl.network.protocol.agreement.agreement_effects import Send
-from p2pfl.network.protocol.agreement.attempt_reports import complete, report
-from p2pfl.network.protocol.agreement.settlement import Settlement, Write
-from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Committee
+from p2pfl.network.protocol.agreement.agreement_effects import Send, StoreRecord
+from p2pfl.network.protocol.agreement.attempt_reports import AttemptOutcome, complete
+from p2pfl.network.protocol.agreement.settlement import Settlement
+from p2pfl.network.protocol.wire.verdict_messages import Decision, Place, Reports, Vote, draw_committee
 
-VICTIM = "peer0"
+PLACE = Place(0, 0)
 
 
 @dataclass
@@ -20,21 +20,20 @@ class Swarm:
     size: int
     dies: int = -1
     lost: bool = False
+    victim: str = ""
     events: int = 0
-    prompt: int = 0
     now: float = 0.0
     dead: set = field(default_factory=set)
     queue: deque = field(default_factory=deque)  # of calls
     peers: dict = field(default_factory=dict)
+    sent: list = field(default_factory=list)
 
     def __post_init__(self):
-        names = tuple(f"peer{number}" for number in range(self.size))
-        reports = {name: report(name, 0, 0) for name in names}
-        for name in names:
-            self.peers[name] = Settlement(name)
-            for each in names:
-                self.peers[name].admit(reports[each], Committee(names, owner=each))
-            self.queue.append((name, "releases", reports[name], complete()))
+        self.names = tuple(f"peer{number}" for number in range(self.size))
+        self.committee = draw_committee(self.names, PLACE, swarm="kills")
+        for name in self.names:
+            self.peers[name] = Settlement(name, PLACE, self.names, self.committee)
+            self.queue.append((name, "report", complete()))
 
     def run(self):
         """Carry out what the peers decide, until nothing is left to do."""
@@ -52,62 +51,56 @@ class Swarm:
 
     def kill(self):
         """End the victim; if messages are lost, then those of its last that are still on their way."""
-        self.dead.add(VICTIM)
+        self.dead.add(self.victim)
         if self.lost:
-            self.queue = deque(each for each in self.queue if self.sender(*each[1:]) != VICTIM)
-
-    @staticmethod
-    def sender(what, *given):
-        """Return who sent what a call stands for; nobody if it is no message."""
-        return given[0] if what == "receives" else None
+            self.queue = deque(each for each in self.queue if each[1] != "receive" or each[2] != self.victim)
 
     def carry(self, name, effects):
         for effect in effects:
             match effect:
-                case Write(release):
-                    self.queue.append((name, "finish_write", release))
-                case Send(to, message, prompt):
-                    self.prompt += prompt
-                    self.queue.append((to, "receives", name, message))
+                case StoreRecord():
+                    self.queue.append((name, "finish_write"))
+                case Send(to, message):
+                    self.sent.append(type(message))
+                    self.queue.extend((each, "receive", name, message) for each in to)
 
     def settle(self):
-        """Let the living doubt the dead, and wait as long as it takes."""
-        for name in self.living:
-            for victim in sorted(self.dead):
-                self.queue.append((name, "doubts", victim))
-        for _ in range(50):
-            self.run()
+        """Let the living notice the dead, and wait as long as it takes; those without an outcome ask for it."""
+        for _ in range(60):
             self.now += 1.0
-            self.queue.extend((name, "tick") for name in self.living)
+            for name in self.living:
+                self.carry(name, self.peers[name].doubt(gone=self.dead, slow=(), now=self.now))
+                self.carry(name, self.peers[name].tick(now=self.now))
+                if self.peers[name].decision is None:
+                    self.carry(name, self.peers[name].request())
+            self.run()
         return self
 
     @property
     def living(self):
-        return [name for name in self.peers if name not in self.dead]
+        return [name for name in self.names if name not in self.dead]
 
 
-@pytest.mark.parametrize("size", [3, 4, 5])
-def test_an_attempt_in_which_nobody_dies_needs_no_prompt_message(size):
+@pytest.mark.parametrize("size", [3, 4, 5, 9])
+def test_an_attempt_in_which_nobody_dies_is_settled_in_the_first_ballot(size):
     swarm = Swarm(size).run()
-    for peer in swarm.peers.values():
-        assert {peer.verdict(release) for release in peer.admitted} == {complete()}
-    assert swarm.prompt == 0
+    assert {peer.outcome for peer in swarm.peers.values()} == {AttemptOutcome(True, swarm.names)}
+    assert {*swarm.sent} == {Reports, Vote, Decision}
 
 
 @pytest.mark.sampled(fast=2)
-@pytest.mark.parametrize("size", [3, 4, 5])
+@pytest.mark.parametrize(("size", "place"), [(3, 0), (3, 1), (4, 0), (4, 1), (5, 0), (5, 1), (9, 0), (9, 1), (9, 7)])
 @pytest.mark.parametrize("lost", [False, True])
-def test_wherever_a_member_is_killed_the_others_come_to_the_same_verdicts(size, lost):
-    found = set()
-    for dies in range(Swarm(size).run().events):
-        swarm = Swarm(size, dies=dies, lost=lost).run().settle()
-        verdicts = set()
-        for name in swarm.living:
-            peer = swarm.peers[name]
-            known = {each.peer: peer.verdict(each) for each in peer.admitted}
-            assert None not in known.values(), f"{name} is not settled after a kill at event {dies}"
-            verdicts.add(known.pop(VICTIM))
-            assert {*known.values()} == {complete()}
-        assert len(verdicts) == 1, f"{verdicts} after a kill at event {dies}"
-        found |= verdicts
-    assert found == {complete(), DROPPED}
+def test_wherever_a_member_is_killed_the_others_come_to_the_same_outcome(size, place, lost):
+    """The owner of the committee, another member of it, and a peer outside of it."""
+    whole, found = Swarm(size), set()
+    rest = [name for name in whole.names if name not in whole.committee.members]
+    victim = [*whole.committee.members, *rest][place]
+    for dies in range(whole.run().events):
+        swarm = Swarm(size, dies=dies, lost=lost, victim=victim).run().settle()
+        outcomes = {swarm.peers[name].outcome for name in swarm.living}
+        assert len(outcomes) == 1, f"{outcomes} after a kill at event {dies}"
+        assert None not in outcomes, f"nothing is decided after a kill at event {dies}"
+        found |= outcomes
+    left = tuple(name for name in whole.names if name != victim)
+    assert found == {AttemptOutcome(True, whole.names), AttemptOutcome(False, left)}

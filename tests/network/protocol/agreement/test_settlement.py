@@ -1,168 +1,303 @@
-"""The reports of one attempt: what a peer does until all of them have a verdict."""
+"""The settlement of one attempt at one peer: reports, the outcome that it proposes, and those that it believes."""
 
-from ballots import COUNTED
-from p2pfl.network.protocol.agreement.agreement_effects import BLANK, Contradicted, MemberRecord, Send, TickAt
-from p2pfl.network.protocol.agreement.settlement import Settlement, Write
+import pytest
+
+from ballots import AGAIN, COUNTS
+from p2pfl.network.protocol.agreement.agreement_effects import Contradicted, Send, StoreRecord, TickAt
+from p2pfl.network.protocol.agreement.attempt_reports import (
+    FAILED,
+    AttemptOutcome,
+    complete,
+    decode_outcome,
+    encode_outcome,
+)
+from p2pfl.network.protocol.agreement.settlement import PAUSES, Settlement
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DROPPED,
+    REPORTS,
+    SEATS,
     Ballot,
     Committee,
     Decision,
+    Place,
     Prepare,
     Promise,
     Proposal,
-    Release,
+    Report,
+    Reports,
     Vote,
+    draw_committee,
 )
 
-NAMES = ("ada", "bob", "eve")
-RELEASES = {name: Release(name, 7, 3, 0) for name in NAMES}
-COMMITTEES = {RELEASES[name]: Committee(NAMES, owner=name) for name in NAMES}
+PLACE = Place(3, 1)
+NAMES = ("ada", "bob", "eve", "mia")
+WITHOUT_MIA = encode_outcome(AttemptOutcome(False, NAMES[:3]), NAMES)
+FIRST = Ballot(0, "ada")
 
 
-def settlement(name="bob", *, records=None, **given):
-    made = Settlement(name, **given)
-    for release, committee in COMMITTEES.items():
-        made.admit(release, committee, record=(records or {}).get(release, BLANK))
-    return made
+def settlement(name="bob", *, names=NAMES, **given):
+    """A settlement whose committee are all members, in the order of their names."""
+    return Settlement(name, PLACE, names, Committee(names[:SEATS]), **given)
 
 
-def vote(name, owner, ballot=None, value=COUNTED):
-    release = RELEASES[owner]
-    return Vote(release, name, COMMITTEES[release].first if ballot is None else ballot, value)
+def said(*names, value=None, **given):
+    """Reports of members."""
+    value = complete() if value is None else value
+    return Reports(PLACE, tuple(Report(PLACE, name, value, **given) for name in names))
 
 
-def acceptance(name, owner, ballot, value=COUNTED):
-    return Vote(RELEASES[owner], name, ballot, value, final=False)
+def proposed(value, name="ada", ballot=FIRST):
+    return Vote(PLACE, name, ballot, value, final=False)
 
 
-def promise(name, owner, ballot):
-    return Promise(RELEASES[owner], name, ballot)
-
-
-def written(made, effects):
+def written(made, effects, *, now=0.0):
     """Return all effects once the disk is done."""
-    found = list(effects)
-    writes = [each for each in found if isinstance(each, Write)]
-    while writes:
-        more = made.finish_write(writes.pop(0).release, now=0.0)
-        found += more
-        writes += [each for each in more if isinstance(each, Write)]
+    found, last = [*effects], effects
+    while any(isinstance(each, StoreRecord) for each in last):
+        last = made.finish_write(now=now)
+        found += last
     return found
 
 
-def received(made, owner):
-    """Return the effects of the report of a peer."""
-    return written(made, made.receives(owner, vote(owner, owner), now=0.0))
+def sent(effects, kind):
+    return [(each.to, each.message) for each in effects if isinstance(each, Send) and isinstance(each.message, kind)]
 
 
-def released(made):
-    return written(made, made.releases(RELEASES[made.me], value=COUNTED, now=0.0))
+def reporting(name="bob", *others, value=None, **given):
+    """A settlement that has its own report, and those of others."""
+    made = settlement(name, **given)
+    effects = written(made, made.report(complete(), now=0.0))
+    for other in others:
+        effects += written(made, made.receive(other, said(other, value=value), now=0.0))
+    return made, effects
 
 
-def wakes(effects):
-    return [each.when for each in effects if isinstance(each, TickAt)]
+def accepts(made):
+    """Return the outcome that a member has accepted."""
+    return made.agreement.record.accepted and made.agreement.record.accepted.value
 
 
-def decided(owner, value):
-    """A verdict, as two members show it."""
-    ballot = Ballot(1, "eve")
-    votes = tuple(vote(each, owner, ballot, value) for each in NAMES if each != owner)
-    return Decision(RELEASES[owner], value, votes)
+# ---------------------------------------------------------------------- reports
 
 
-def test_a_round_in_which_all_reports_arrive_is_settled_without_a_prompt_message():
-    bob = settlement()
-    effects = [*released(bob), *received(bob, "ada"), *received(bob, "eve")]
-    assert [bob.verdict(RELEASES[name]) for name in NAMES] == [COUNTED, None, COUNTED]
-    effects += written(bob, bob.receives("ada", vote("ada", "bob"), now=0.0))
-    assert bob.verdict(RELEASES["bob"]) == COUNTED
-    assert not any(each.prompt for each in effects if isinstance(each, Send))
-    assert {type(each) for each in effects} == {Send, Write}
+def test_a_report_is_for_the_owner_alone_and_a_failure_for_all():
+    names = tuple(f"peer{number}" for number in range(12))
+    for value, to in ((complete(), ("peer0",)), (FAILED, tuple(sorted(names[:-1])))):
+        assert sent(settlement("peer11", names=names).report(value, now=0.0), Reports) == [
+            (to, said("peer11", value=value))
+        ]
 
 
-def test_a_report_leaves_once_it_is_durable():
-    bob = settlement()
-    (write,) = bob.releases(RELEASES["bob"], value=COUNTED, now=0.0)
-    own = vote("bob", "bob")
-    assert write == Write(RELEASES["bob"], MemberRecord(Ballot(0, "bob"), own, proof=(own,)))
-    assert [each.message for each in bob.finish_write(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
+def test_if_the_owner_is_gone_a_report_is_for_the_whole_committee():
+    names = tuple(f"peer{number}" for number in range(12))
+    made = settlement("peer11", names=names)
+    made.doubt(gone=["peer0"], slow=(), now=0.0)
+    assert sent(made.report(complete(), now=0.0), Reports) == [(names[:SEATS], said("peer11"))]
 
 
-def test_the_report_of_a_peer_that_died_after_a_majority_had_it_counts():
-    bob = settlement()
-    received(bob, "ada")
-    bob.doubts("ada", now=0.0)
-    assert bob.verdict(RELEASES["ada"]) == COUNTED
+def test_the_owner_of_a_large_swarm_passes_on_all_reports_in_few_messages_before_it_proposes():
+    names = tuple(f"peer{number:03}" for number in range(250))
+    _, effects = reporting(names[0], *names[1:], names=names)
+    passed = sent(effects, Reports)
+    assert [len(message.reports) for _, message in passed] == [REPORTS, REPORTS, 50]
+    assert {to for to, _ in passed} == {names[1:SEATS]}
+    kinds = [type(each.message) for each in effects if isinstance(each, Send)]
+    assert kinds == [Reports] * 3 + [Vote]
 
 
-def test_a_doubt_begins_a_ballot_at_the_first_member_that_lives():
-    bob = settlement()
-    bob.doubts("ada", now=1.0)
-    asked = written(bob, bob.tick(now=1.0))
-    assert [each.message for each in asked if isinstance(each, Send)] == [
-        Prepare(RELEASES["ada"], Ballot(1, "bob")),
-        Prepare(RELEASES["ada"], Ballot(1, "bob")),
-    ]
-    sent = written(bob, bob.receives("eve", promise("eve", "ada", Ballot(1, "bob")), now=1.0))
-    assert acceptance("bob", "ada", Ballot(1, "bob"), DROPPED) in [
-        each.message.vote for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal)
-    ]
-
-
-def test_a_ballot_that_is_due_later_is_announced_again_when_an_earlier_one_begins():
-    """One timer serves all ballots of a round."""
-    eve = settlement("eve")
-    (first,) = wakes(eve.doubts("ada", now=0.0))
-    (second,) = wakes(eve.doubts("bob", now=first / 2))
-    assert first < second
-    assert second in wakes(eve.tick(now=first))
-
-
-def test_a_request_is_answered_once_the_member_doubts_the_owner_too():
-    """Else one member alone could bring the others to drop a member whose report has not reached them yet."""
-    bob, prepare = settlement(), Prepare(RELEASES["ada"], Ballot(1, "eve"))
-    assert bob.receives("eve", prepare, now=0.0) == []
-    sent = written(bob, bob.doubts("ada", now=1.0))
-    assert Send("eve", promise("bob", "ada", Ballot(1, "eve"))) in sent
-
-
-def test_a_request_after_the_verdict_is_answered_without_a_doubt():
-    bob = settlement(records={RELEASES["ada"]: MemberRecord(decided=decided("ada", DROPPED))})
-    sent = bob.receives("eve", Prepare(RELEASES["ada"], Ballot(1, "eve")), now=0.0)
-    assert sent == [Send("eve", decided("ada", DROPPED))]
-
-
-def test_a_member_answers_one_request_of_another_in_half_a_pause():
-    bob = settlement(pause=2.0)
-    bob.doubts("ada", now=0.0)
-    answers = []
-    for number, now in [(1, 0.0), (2, 0.5), (1, 0.9), (3, 1.0), (4, 1.9), (5, 2.0)]:
-        sent = written(bob, bob.receives("eve", Prepare(RELEASES["ada"], Ballot(number, "eve")), now=now))
-        answers += [each.message.ballot.number for each in sent if isinstance(each, Send) and each.to == "eve"]
-    assert answers == [1, 3, 5]
-
-
-def test_a_doubting_member_that_has_voted_for_the_report_proposes_that_it_counts():
-    record = MemberRecord(Ballot(0, "ada"), vote("bob", "ada"), proof=(vote("ada", "ada"),))
-    bob = settlement(records={RELEASES["ada"]: record})
-    bob.doubts("ada", now=1.0)
-    written(bob, bob.tick(now=1.0))
-    sent = written(bob, bob.receives("eve", promise("eve", "ada", Ballot(1, "bob")), now=1.0))
-    proposed = next(each.message for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal))
-    assert (proposed.value, proposed.proof) == (COUNTED, (vote("ada", "ada"),))
+def test_a_peer_outside_of_the_committee_keeps_no_report_of_others():
+    names = tuple(f"peer{number}" for number in range(12))
+    made, effects = reporting("peer11", *names[:-1], names=names)
+    assert made.silent == {*names[:-1]}
+    assert len(effects) == 1
 
 
 def test_two_reports_that_a_member_has_signed_contradict_each_other():
-    bob = settlement()
-    bob.receives("ada", vote("ada", "ada"), now=0.0)
-    other = vote("ada", "ada", value=b"other")
-    assert bob.receives("ada", other, now=0.0) == [Contradicted(vote("ada", "ada"), other)]
-    assert bob.latest[RELEASES["ada"]].voted == vote("bob", "ada")
+    bob, _ = reporting("bob", "ada", "eve", "mia")
+    found, *_ = bob.receive("mia", said("mia", value=FAILED), now=0.0)
+    assert found == Contradicted(*said("mia").reports, *said("mia", value=FAILED).reports)
 
 
-def test_what_is_not_of_this_attempt_is_ignored():
-    bob = settlement()
-    other = RELEASES["ada"]._replace(round=9)
-    assert bob.receives("eve", Prepare(other, Ballot(1, "eve")), now=0.0) == []
-    assert bob.receives("ada", Vote(other, "ada", Ballot(0, "ada"), COUNTED), now=0.0) == []
+def test_reports_of_another_attempt_and_of_others_than_members_are_ignored():
+    ada, _ = reporting("ada", "bob", "eve")
+    other = Report(PLACE._replace(attempt=0), "mia", complete())
+    assert ada.receive("bob", Reports(PLACE, (other, *said("zoe").reports)), now=0.0) == []
+    assert ada.receive("bob", Reports(PLACE._replace(round=2), said("mia").reports), now=0.0) == []
+    assert ada.silent == {"mia"}
+
+
+def test_a_member_that_asks_again_receives_what_it_may_lack_but_not_too_often():
+    bob, _ = reporting("bob", "ada", "eve", "mia")
+    written(bob, bob.receive("ada", proposed(COUNTS), now=0.0))
+    answers = [bob.receive("eve", said("eve"), now=now) for now in (1.0, 1.2, 1.6)]
+    assert [len(sent(each, Vote)) for each in answers] == [1, 0, 1]
+    assert sent(answers[0], Reports) == [(("eve",), said(*NAMES))]
+
+
+# ---------------------------------------------------------------------- what is proposed and believed
+
+
+def test_the_owner_proposes_once_it_has_all_reports_and_the_others_accept_once_they_do():
+    ada, _ = reporting("ada", "bob", "eve")
+    assert accepts(ada) is None
+    ada.receive("mia", said("mia"), now=0.0)
+    assert accepts(ada) == COUNTS
+    bob, _ = reporting("bob", "ada", "eve")
+    bob.receive("ada", proposed(COUNTS), now=0.0)
+    assert accepts(bob) is None
+    bob.receive("ada", said("mia"), now=0.0)
+    assert accepts(bob) == COUNTS
+
+
+@pytest.mark.parametrize(
+    ("doubts", "value", "believed"),
+    [
+        ({}, WITHOUT_MIA, False),
+        ({"gone": ["mia"]}, WITHOUT_MIA, True),
+        ({"slow": ["mia"]}, WITHOUT_MIA, True),
+        ({"gone": ["eve"]}, WITHOUT_MIA, False),
+        ({"gone": ["mia"]}, COUNTS, False),
+        ({"gone": ["mia"]}, AGAIN, False),
+        ({"gone": ["mia"]}, b"nonsense", False),
+        ({"gone": ["mia"]}, encode_outcome(AttemptOutcome(False, ("ada", "eve")), NAMES), False),
+        ({"gone": ["bob", "mia"]}, encode_outcome(AttemptOutcome(False, ("ada", "bob")), NAMES), False),
+    ],
+)
+def test_a_member_is_dropped_only_if_a_member_misses_it_too(doubts, value, believed):
+    bob, _ = reporting("bob", "ada", "eve")
+    bob.doubt(gone=doubts.get("gone", ()), slow=doubts.get("slow", ()), now=0.0)
+    bob.receive("ada", proposed(value), now=0.0)
+    assert accepts(bob) == (value if believed else None)
+
+
+@pytest.mark.parametrize(
+    ("value", "proposal", "believed"),
+    [
+        (complete(), COUNTS, True),
+        (complete(), AGAIN, False),
+        (FAILED, COUNTS, False),
+        (FAILED, AGAIN, True),
+        (complete(b"other"), COUNTS, False),
+        (complete(b"other"), AGAIN, True),
+        (complete(joins=5), COUNTS, True),
+        (complete(), b"\1\0\5", False),
+        (complete(joins=5), b"\1\0\5", False),  # bob names nobody
+    ],
+)
+def test_an_outcome_that_the_reports_contradict_is_not_believed(value, proposal, believed):
+    bob, _ = reporting("bob", "ada", "eve", "mia", value=value)
+    bob.receive("ada", proposed(proposal), now=0.0)
+    assert accepts(bob) == (proposal if believed else None)
+
+
+def test_a_slow_member_whose_report_has_come_is_not_dropped_but_one_that_is_gone_may_be():
+    for doubts, believed in (({"slow": ["mia"]}, None), ({"gone": ["mia"]}, WITHOUT_MIA)):
+        bob, _ = reporting("bob", "ada", "eve", "mia")
+        bob.doubt(**{"gone": (), "slow": ()} | doubts, now=0.0)
+        bob.receive("ada", proposed(WITHOUT_MIA), now=0.0)
+        assert accepts(bob) == believed
+
+
+@pytest.mark.parametrize("value", [COUNTS, AGAIN, WITHOUT_MIA])
+def test_a_member_that_has_signed_two_reports_may_be_taken_at_either_or_be_dropped(value):
+    bob, _ = reporting("bob", "ada", "eve", "mia")
+    bob.receive("mia", said("mia", value=FAILED), now=0.0)
+    bob.receive("ada", proposed(value), now=0.0)
+    assert accepts(bob) == value
+
+
+# ---------------------------------------------------------------------- other ballots
+
+
+def ticks(effects):
+    return [each.when for each in effects if isinstance(each, TickAt)]
+
+
+def test_the_next_member_begins_a_ballot_if_the_owner_does_not_decide_in_time():
+    bob, effects = reporting("bob", "ada", "eve", "mia", pause=2.0)
+    assert {*ticks(effects)} == {2.0 * PAUSES}
+    assert not sent(written(bob, bob.tick(now=3.9)), Prepare)
+    asked = written(bob, bob.tick(now=4.0), now=4.0)
+    assert sent(asked, Prepare) == [(("ada", "eve", "mia"), Prepare(PLACE, Ballot(1, "bob")))]
+    assert sent(asked, Reports) == [(("ada", "eve", "mia"), said(*NAMES))]  # that none of them lacks one
+
+
+def test_if_the_owner_is_gone_the_next_member_begins_a_ballot_at_once():
+    bob, _ = reporting("bob", "ada", "eve", "mia")
+    bob.doubt(gone=["ada"], slow=(), now=0.5)
+    assert sent(written(bob, bob.tick(now=0.5)), Prepare)
+
+
+def test_a_request_is_answered_once_the_member_doubts_too():
+    """Else one member alone could prevent every ballot of the owner."""
+    eve, _ = reporting("eve", "ada", "bob", "mia")
+    assert not sent(written(eve, eve.receive("bob", Prepare(PLACE, Ballot(1, "bob")), now=0.0)), Promise)
+    assert sent(written(eve, eve.tick(now=2.0)), Promise) == [(("bob",), Promise(PLACE, "eve", Ballot(1, "bob")))]
+
+
+def test_a_member_answers_one_request_of_another_in_half_a_pause():
+    eve, _ = reporting("eve", "ada", "bob", "mia", pause=2.0)
+    eve.doubt(gone=["ada"], slow=(), now=0.0)
+    answers = []
+    for number, now in [(1, 0.0), (2, 0.5), (1, 0.9), (3, 1.0), (4, 1.9), (5, 2.0)]:
+        effects = written(eve, eve.receive("bob", Prepare(PLACE, Ballot(number, "bob")), now=now))
+        answers += [message.ballot.number for _, message in sent(effects, Promise)]
+    assert answers == [1, 3, 5]
+
+
+def test_a_proposer_without_a_vote_to_respect_proposes_what_it_knows_itself():
+    bob, _ = reporting("bob", "ada", "eve")
+    bob.doubt(gone=["ada", "mia"], slow=(), now=0.0)
+    written(bob, bob.tick(now=0.0))
+    effects = []
+    for name in ("eve", "ada"):
+        effects += written(bob, bob.receive(name, Promise(PLACE, name, Ballot(1, "bob")), now=0.0))
+    ((_, message),) = sent(effects, Proposal)
+    assert message.value == WITHOUT_MIA
+
+
+# ---------------------------------------------------------------------- decisions
+
+
+def decided(value=COUNTS, ballot=FIRST):
+    return Decision(PLACE, value, tuple(Vote(PLACE, name, ballot, value) for name in NAMES[:3]))
+
+
+def test_whoever_proposed_what_is_decided_sends_it_to_all():
+    ada, _ = reporting("ada", "bob", "eve", "mia")
+    effects = []
+    for name in ("bob", "eve"):
+        effects += written(ada, ada.receive(name, proposed(COUNTS, name), now=0.0))
+    for name in ("bob", "eve"):
+        effects += written(ada, ada.receive(name, Vote(PLACE, name, FIRST, COUNTS), now=0.0))
+    assert sent(effects, Decision) == [(NAMES[1:], decided())]
+    assert ada.outcome == AttemptOutcome(True, NAMES)
+    bob, _ = reporting("bob", "ada", "eve", "mia")
+    assert sent(written(bob, bob.receive("ada", decided(), now=0.0)), Decision) == []
+
+
+def test_whoever_knows_the_decision_answers_any_member_with_it():
+    names = tuple(f"peer{number}" for number in range(12))
+    made = settlement("peer11", names=names)
+    written(made, made.report(complete(), now=0.0))
+    seats = draw_committee(names, PLACE, swarm="").members
+    made.committee = made.agreement.committee = Committee(seats)
+    found = Decision(PLACE, COUNTS, tuple(Vote(PLACE, name, Ballot(0, seats[0]), COUNTS) for name in seats[:5]))
+    written(made, made.receive("peer3", found, now=0.0))
+    assert sent(made.receive("peer5", said("peer5"), now=1.0), Decision) == [(("peer5",), found)]
+    assert made.request(["peer5"]) == []
+
+
+def test_a_decision_that_is_no_outcome_ends_no_attempt():
+    """More members of the committee are Byzantine than it tolerates."""
+    bob, _ = reporting("bob", "ada", "eve", "mia")
+    written(bob, bob.receive("ada", decided(b"nonsense"), now=0.0))
+    assert bob.outcome is None
+
+
+@pytest.mark.parametrize("places", [(), (0,), (3,), (0, 1, 3)])
+def test_an_outcome_survives_its_encoding(places):
+    left = tuple(name for place, name in enumerate(NAMES) if place not in places)
+    for found in [AttemptOutcome(False, left)] + [AttemptOutcome(True, left, joins) for joins in (None, 7)] * (
+        not places
+    ):
+        assert decode_outcome(encode_outcome(found, NAMES), NAMES) == found

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ballots import COUNTED
+from ballots import AGAIN, COUNTS
 from p2pfl.core.errors import InputError
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.sum_messages import RollCall, sum_statement
 from p2pfl.network.protocol.wire.trailer import SignedStatement
-from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Ballot, Promise, Release, Vote
+from p2pfl.network.protocol.wire.verdict_messages import Ballot, Place, Promise, Report, Vote
 from p2pfl.privacy.keys import Identity, SeededSource
 
 EVE, ADA = (Identity.generate(SeededSource(7), peer=name) for name in ("eve", "ada"))
@@ -54,22 +54,29 @@ def test_what_is_no_contradiction_convicts_nobody(other):
     assert not Proof(signed(roll("ada", "bob")), other, "roll").holds(EVE.public)
 
 
-RELEASE = Release("ada", 1, 3, 0)
-VOTE = Vote(RELEASE, "eve", Ballot(0, "ada"), COUNTED, incarnation=1)
+PLACE = Place(3, 0)
+VOTE = Vote(PLACE, "eve", Ballot(0, "ada"), COUNTS, incarnation=1)
 
 
 def voted(made, *, by=EVE, swarm=b"clinic"):
     return signed(swarm + b"/" + made.statement, by=by, domain="vote")
 
 
-HIDES = Promise(RELEASE, "eve", Ballot(1, "bob"), incarnation=1)
-OTHER = Vote(RELEASE, "eve", Ballot(1, "bob"), DROPPED, incarnation=1, final=False)
+REPORT = Report(PLACE, "eve", b"\0", incarnation=1)
+HIDES = Promise(PLACE, "eve", Ballot(1, "bob"), incarnation=1)
+OTHER = Vote(PLACE, "eve", Ballot(1, "bob"), AGAIN, incarnation=1, final=False)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(VOTE, HIDES), (OTHER, replace(OTHER, value=COUNTED)), (VOTE, replace(VOTE, value=DROPPED))]
+    ("one", "other"),
+    [
+        (VOTE, HIDES),
+        (OTHER, replace(OTHER, value=COUNTS)),
+        (VOTE, replace(VOTE, value=AGAIN)),
+        (REPORT, replace(REPORT, value=b"\1")),
+    ],
 )
-def test_statements_on_a_release_that_contradict_each_other_convict_who_signed_them(one, other, tmp_path):
+def test_statements_on_an_attempt_that_contradict_each_other_convict_who_signed_them(one, other, tmp_path):
     proof = Proof(voted(one), voted(other), "vote")
     assert proof.gossip_step == (3, 0)
     kept = Proof.read(CheckpointStore(tmp_path, "ada").accuse("eve", proof))
@@ -85,14 +92,14 @@ def test_statements_on_a_release_that_contradict_each_other_convict_who_signed_t
         voted(HIDES, by=ADA),
         voted(HIDES, swarm=b"other"),
         voted(replace(HIDES, incarnation=2)),
-        voted(replace(HIDES, subject=RELEASE._replace(round=4))),
-        voted(replace(HIDES, voted=Ballot(0, "ada"), value=COUNTED)),
+        voted(replace(HIDES, subject=PLACE._replace(round=4))),
+        voted(replace(HIDES, voted=Ballot(0, "ada"), value=COUNTS)),
         signed(b"clinic/" + msgspec.msgpack.encode(("vote", "Release")), domain="vote"),
         signed(b"clinic/" + msgspec.msgpack.encode(7), domain="vote"),
         signed(b"clinic", domain="vote"),
     ],
 )
-def test_statements_on_a_release_that_can_both_be_true_convict_nobody(other):
+def test_statements_on_an_attempt_that_can_both_be_true_convict_nobody(other):
     assert not Proof(voted(VOTE), other, "vote").holds(EVE.public)
 
 

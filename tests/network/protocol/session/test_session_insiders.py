@@ -3,99 +3,107 @@
 import pytest
 from msgspec.structs import replace
 
-from ballots import COUNTED, cast, decision, prepare, promised, proven
-from honest import promise, resigned, vote, voting
+from ballots import AGAIN, COUNTS, cast, decision, prepare, promised, proven
+from honest import OWNER, TRIO, promise, report, resigned, vote, voting
 from known_peers import IDENTITIES, SWARM
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.attempt_reports import report
 from p2pfl.network.protocol.session.decisions import signed_statements
-from p2pfl.network.protocol.wire.verdict_messages import (
-    DROPPED,
-    Ballot,
-    Decision,
-    Proposal,
-    Votes,
-)
+from p2pfl.network.protocol.wire.verdict_messages import Ballot, Decision, Place, Proposal, Reports
 
 
-def signed(vote, by):
-    statement = SWARM.encode() + b"/" + vote.statement
-    return replace(vote, signature=by.sign(statement, domain="vote"))
+def signed(statement, by):
+    return replace(statement, signature=by.sign(SWARM.encode() + b"/" + statement.statement, domain="vote"))
 
 
-PROPOSED = resigned(cast("bob", 0, 0, "ada", 1, "ada", DROPPED, voter=1, final=False))
+PROPOSED = vote("ada", AGAIN, number=1, final=False)
 FREE = promise("ada"), promise("cleo")
-UNSIGNED = replace(vote("bob", "bob"), signature=bytes(64))
+VOTED = promise("ada", voted=True)
+UNSIGNED = replace(vote("bob", final=False), signature=bytes(64))
 FORGED = replace(promise("cleo"), signature=bytes(64))
 
 
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (Votes((cast("ada", 0, 0, "cleo", 0, "ada", COUNTED),)), 'expected statements of "ada"'),
-        (Votes((cast("ada", 0, 0, "ada", 0, "ada", COUNTED),)), 'a statement that "ada" has signed'),
-        (Votes((signed(cast("ada", 0, 0, "ada", 0, "ada", COUNTED, b""), IDENTITIES["eve"]),)), "has signed"),
-        (Decision(report("ada", 0, 0), COUNTED, ()), "that its statements prove, got a Decision"),
+        (cast("cleo", 0, OWNER, COUNTS), 'expected statements of "ada"'),
+        (cast("ada", 0, OWNER, COUNTS), 'a statement that "ada" has signed'),
+        (signed(vote("ada"), IDENTITIES["eve"]), "has signed"),
+        (resigned(cast("ada", 1, "nobody", COUNTS, voter=1)), "that its statements prove, got a Vote"),
+        (Reports(Place(0, 0), (replace(report("cleo"), signature=bytes(64)),)), "reports that members have signed"),
+        (Reports(Place(0, 0), (signed(report("cleo"), IDENTITIES["ada"]),)), "reports that members have signed"),
+        (Reports(Place(0, 0), (resigned(replace(report("ada"), incarnation=0)),)), "reports that members have signed"),
+        (Reports(Place(0, 0), (resigned(replace(report("ada"), incarnation=2)),)), "reports that members have signed"),
+        (Reports(Place(0, 0), (report("eve"),)), "reports that members have signed"),
+        (Decision(Place(0, 0), COUNTS, ()), "that its statements prove, got a Decision"),
         (promise("cleo"), 'expected statements of "ada"'),
-        (promised("bob", 0, 0, "ada", 1, "ada"), 'a statement that "ada" has signed'),
-        (proven(promise("ada"), (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
-        (proven(promise("ada"), (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
-        (proven(promise("ada"), (UNSIGNED,)), 'a statement that "bob" has signed'),
-        (
-            proven(promise("ada"), (vote("bob", "bob"),) * 150),
-            "that its statements prove, got a Promise",
-        ),
-        (
-            resigned(replace(promise("ada"), ballot=Ballot(0, "ada"))),
-            "that its statements prove, got a Promise",
-        ),
-        (Votes((resigned(replace(vote("ada"), value=DROPPED)),)), "that its statements prove, got a Vote"),
+        (promised("ada", 1, "ada"), 'a statement that "ada" has signed'),
+        (proven(VOTED, (vote("eve", final=False),)), "statements of the committee"),
+        (proven(VOTED, (resigned(cast("bob", 0, OWNER, COUNTS, place=(0, 1), final=False)),)), "of the committee"),
+        (proven(VOTED, (UNSIGNED,)), 'a statement that "bob" has signed'),
+        (proven(VOTED, (vote("bob", final=False),) * 150), "that its statements prove, got a Promise"),
+        (resigned(replace(promise("ada"), ballot=Ballot(0, "eve"))), "that its statements prove, got a Promise"),
         (Proposal(PROPOSED, (promise("ada"),)), "that its statements prove, got a Proposal"),
         (Proposal(PROPOSED, (promise("ada"),) * 150), "that its statements prove, got a Proposal"),
+        (Proposal(PROPOSED, (VOTED, promise("cleo"))), "that its statements prove, got a Proposal"),
         (decision(vote("ada")), "that its statements prove, got a Decision"),
         (decision(vote("ada"), vote("ada"), vote("bob")), "that its statements prove, got a Decision"),
-        (Votes((resigned(replace(vote("ada"), incarnation=0)),)), 'the announced incarnation of "ada"'),
-        (Votes((resigned(replace(vote("ada"), incarnation=2)),)), 'the announced incarnation of "ada"'),
+        (decision(vote("ada"), vote("bob", final=False)), "that its statements prove, got a Decision"),
+        (resigned(replace(vote("ada"), incarnation=0)), 'the announced incarnation of "ada"'),
+        (resigned(replace(vote("ada"), incarnation=2)), 'the announced incarnation of "ada"'),
         (resigned(replace(promise("ada"), incarnation=0)), 'the announced incarnation of "ada"'),
         (Proposal(resigned(replace(PROPOSED, incarnation=2)), FREE), 'the announced incarnation of "ada"'),
         (decision(vote("ada"), resigned(replace(vote("bob"), incarnation=2))), 'the announced incarnation of "bob"'),
-        (Proposal(vote("cleo"), ()), 'expected statements of "ada"'),
+        (Proposal(vote("cleo", number=1, final=False), ()), 'expected statements of "ada"'),
         (Proposal(PROPOSED, (promise("ada"), FORGED)), 'a statement that "cleo" has signed'),
     ],
 )
-def test_what_an_insider_may_not_say_is_refused(message, why):
+def test_what_an_insider_may_not_state_is_refused(message, why):
     bob = voting()
     with pytest.raises(DecodeError, match=why):
         bob.receive("ada", message)
     assert bob.records() == ()
 
 
-def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept():
+def test_of_reports_that_are_passed_on_those_that_nobody_has_signed_are_left_out():
     bob = voting()
-    for value in (COUNTED, DROPPED):
-        bob.receive("ada", Votes((resigned(cast("bob", 0, 0, "ada", 1, "ada", value, voter=1, final=False)),)))
+    bob.receive("ada", Reports(Place(0, 0), (report("cleo"), replace(report("ada"), signature=bytes(64)))))
+    assert bob._settlement.silent == {"ada"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (vote("ada", COUNTS, number=1, final=False), vote("ada", AGAIN, number=1, final=False)),
+        (Reports(Place(0, 0), (report("ada"),)), Reports(Place(0, 0), (report("ada", b"\1\xff\xff"),))),
+    ],
+)
+def test_the_proof_against_a_member_that_signs_two_statements_is_kept(one, other):
+    bob = voting()
+    for each in (one, other):
+        bob.receive("ada", each)
     assert bob.shared.membership.excluded == {"ada"}
     assert bob.ballots.proofs["ada"].holds(IDENTITIES["ada"].public)
 
 
-@pytest.mark.parametrize("signed", [True, False])
-def test_after_a_verdict_only_signed_statements_that_contradict_it_are_kept_as_a_proof(signed):
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_after_a_decision_only_signed_statements_that_contradict_it_are_kept_as_a_proof(is_signed):
     bob = voting()
-    bob.receive("ada", decision(*(vote(member, "cleo") for member in ("bob", "ada", "cleo"))))
-    lie = cast("cleo", 0, 0, "ada", 0, "cleo", DROPPED, voter=1)
-    bob.receive("ada", Votes((resigned(lie) if signed else lie,)))
-    assert bob.shared.membership.excluded == ({"ada"} if signed else set())
+    bob.receive("ada", decision(*(vote(member) for member in TRIO)))
+    lie = cast("ada", 0, OWNER, AGAIN, voter=1)
+    bob.receive("ada", resigned(lie) if is_signed else lie)
+    assert bob.shared.membership.excluded == ({"ada"} if is_signed else set())
     assert {name: proof.holds(IDENTITIES[name].public) for name, proof in bob.ballots.proofs.items()} == (
-        {"ada": True} if signed else {}
+        {"ada": True} if is_signed else {}
     )
 
 
-def test_an_insider_cannot_fill_the_memory_with_reports_that_cannot_be():
+def test_an_insider_cannot_fill_the_memory_with_attempts_that_nobody_plays():
     bob = voting()
-    for incarnation in (0, 1, 2, 50):
+    for attempt in (0, 1, 2, 50):
         for round in (0, 1, 2, 3, 1000):
-            bob.receive("ada", prepare("ada", "cleo", incarnation, round, 1))
-    assert {each.release for each in bob.records()} <= {report(name, 0, 0) for name in ("ada", "bob", "cleo")}
+            bob.receive("ada", prepare("ada", 1, place=(round, attempt)))
+    assert {*bob.ballots.open} == {Place(0, 0)}
+    assert len(bob._early) <= 2
 
 
 @pytest.fixture
@@ -115,8 +123,8 @@ def verified(monkeypatch):
 @pytest.mark.parametrize(
     "message",
     [
-        Proposal(PROPOSED, (promise("ada"),) * 150, (vote("bob", "bob"),) * 150),
-        proven(promise("ada"), (vote("bob", "bob"),) * 150),
+        Proposal(PROPOSED, (promise("ada"),) * 150, (vote("bob", final=False),) * 150),
+        proven(VOTED, (vote("bob", final=False),) * 150),
         decision(*[vote("ada")] * 200),
     ],
 )
@@ -129,6 +137,6 @@ def test_no_signature_is_verified_in_a_message_that_proves_nothing(message, veri
 
 def test_a_signature_is_verified_once(verified):
     bob = voting()
-    bob.receive("ada", Votes((vote("ada"), vote("ada"))))
-    bob.receive("ada", Votes((vote("ada"),)))
+    for _ in range(3):
+        bob.receive("ada", vote("ada"))
     assert verified == ["ada"]

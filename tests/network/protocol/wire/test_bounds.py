@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.wire.bounds import MAX_ENTRIES
 from p2pfl.network.protocol.wire.messages import Chunk, Message, Telemetry
 from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import (
-    BATCH,
-    PROVEN,
+    REPORTS,
+    SEATS,
     Ballot,
+    Place,
     Promise,
     Proposal,
-    Release,
+    Report,
+    Reports,
     Vote,
-    Votes,
 )
 from p2pfl.network.protocol.wire.wire_codec import (
     HEAD,
@@ -262,11 +264,12 @@ def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
     assert head == [round, step, "float32", len(row), None, None, 0, False]
 
 
-def test_a_proposal_with_all_that_it_may_have_fits_into_the_head_of_a_message():
-    name, most, key = "x" * 22, 2**32, bytes(32)
-    release, ballot = Release(name, 2**63 - 1, most, 0), Ballot(most, name)
-    vote = Vote(release, name, ballot, key, bytes(64), 2**63 - 1, final=False)
-    promise = Promise(release, name, ballot, ballot, key, bytes(64), 2**63 - 1)
-    proposal = Proposal(vote, (promise,) * PROVEN, (vote,) * PROVEN)
-    assert decode(encode(proposal)) == proposal
-    assert decode(encode(Votes((vote,) * BATCH))) == Votes((vote,) * BATCH)
+def test_messages_of_agreements_with_all_that_they_may_have_fit_into_the_head_of_a_message():
+    name, most = "x" * 22, 2**32
+    place, ballot, value = Place(most, 2**62), Ballot(most, name), bytes(3 + MAX_ENTRIES // 8)
+    vote = Vote(place, name, ballot, value, bytes(64), 2**63 - 1, final=False)
+    promise = Promise(place, name, ballot, ballot, value, bytes(64), 2**63 - 1)
+    proposal = Proposal(vote, (promise,) * SEATS, (vote,) * SEATS)
+    report = Report(place, name, bytes(32), bytes(64), 2**63 - 1)
+    for message in (proposal, Reports(place, (report,) * REPORTS)):
+        assert decode(encode(message)) == message

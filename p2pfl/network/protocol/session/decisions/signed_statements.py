@@ -1,11 +1,11 @@
-"""Signed statements on releases: those that this peer signs, and checks of those that it receives."""
+"""Signed statements on attempts: those that this peer signs, and checks of those that it receives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.proofs import exists, follows
+from p2pfl.network.protocol.agreement.proofs import follows
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.verdict_messages import (
     Committee,
@@ -14,6 +14,8 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Prepare,
     Promise,
     Proposal,
+    Report,
+    Statement,
     Vote,
 )
 from p2pfl.privacy.keys import verify
@@ -60,10 +62,9 @@ class Statements:
             The message states what cannot be, or a member has not signed what it states in its name.
         """
         own, others = _statements_of(message)
-        release = message.subject
         for each in (*own, *others):
-            if each.subject != release or each.member not in committee.members:
-                raise DecodeError(f'expected statements of the committee of "{release.peer}", got others')
+            if each.subject != message.subject or each.member not in committee.members:
+                raise DecodeError(f"expected statements of the committee of {message.subject}, got others")
         if not _possible(message, committee):
             raise DecodeError(f"expected a message that its statements prove, got a {type(message).__name__}")
         for each in (*own, *others):
@@ -73,7 +74,11 @@ class Statements:
             if not self._current(each, direct=each in own):
                 raise DecodeError(f'expected a statement of the announced incarnation of "{each.member}", got another')
 
-    def _current(self, stated: Vote | Promise, *, direct: bool) -> bool:
+    def believes(self, report: Report, *, sender: str) -> bool:
+        """Return whether a member can have made a report, and has signed it."""
+        return self._current(report, direct=report.member == sender) and self.has_signed(report)
+
+    def _current(self, stated: Statement, *, direct: bool) -> bool:
         """Return whether a member can have made a statement: now if it sends it itself, or else ever."""
         me = self.shared.me
         announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
@@ -83,7 +88,7 @@ class Statements:
         least = self._first.setdefault(stated.member, announcement.incarnation) if met else announcement.incarnation
         return (announcement.incarnation if direct else least) <= stated.incarnation <= announcement.incarnation
 
-    def has_signed(self, stated: Vote | Promise) -> bool:
+    def has_signed(self, stated: Statement) -> bool:
         """Return whether a member has signed a statement."""
         me = self.shared.me
         if self.shared.codec.identity is None:
@@ -121,17 +126,17 @@ def _possible(message: Message, committee: Committee) -> bool:
     """Return whether the statements in a message prove it, at most one of each member of each kind."""
     match message:
         case Vote():
-            return exists(message.ballot, message.value, committee=committee)
+            return committee.owns(message.ballot)
         case Promise():
             return committee.owns(message.ballot) and _distinct(message.proof)
         case Proposal():
-            return _distinct(message.proof, copies=True) and follows(message, committee=committee)
+            return _distinct(message.proof) and follows(message, committee=committee)
         case Decision():
             return _distinct(message.votes) and message.holds(committee)
         case Prepare():
             return True
 
 
-def _distinct(votes: tuple[Vote, ...], *, copies: bool = False) -> bool:
-    """Return whether no vote is repeated: each is of another member, or of another value if ``copies`` is true."""
-    return len({(vote.member, vote.value if copies else "") for vote in votes}) == len(votes)
+def _distinct(votes: tuple[Vote, ...]) -> bool:
+    """Return whether each vote is of another member."""
+    return len({vote.member for vote in votes}) == len(votes)
