@@ -2,7 +2,7 @@
 
     python -m benchmarks.rare_exchanges [--rows loss killed time forecast] [--ways NAME ...] [--text FILE]
         [--dim 64 --layers 2 --context 32 --rounds 20 --steps 20 --batch 8] [--device cuda]
-        [--large-dim 320 --large-layers 8 --large-rounds 6 --mbit 50 --latency 0.1 --seconds 15]
+        [--large-dim 320 --large-layers 8 --large-rounds 6 --mbit 50 --latency 0.1 --seconds 10]
 
 ``loss``: a GPT of letters and eight peers, each with a part of its own of a text. All ways take as many steps.
 ``killed``: the same live, in virtual time, and one peer killed half-way.
@@ -156,13 +156,13 @@ def learner_of(options: argparse.Namespace, data: Federation, letters: int) -> T
 
 
 def losses(options: argparse.Namespace) -> None:
-    """Print the loss of each way at equal tokens, and its distance from the first one."""
+    """Print the loss of each way at equal tokens, of all models and of their mean, and distances from the first."""
     data, letters = federation(options.text.read_text("utf-8"), context=options.context)
-    reference: float | None = None
+    reference: tuple[float, float] | None = None
     sized = sum(each.numel() for each in model(options, letters).parameters())
     tokens = options.rounds * options.steps * options.batch * options.context
     print(f"GPT of {sized:,} parameters, {PEERS} peers, {tokens:,} tokens a peer, H = {options.steps}")
-    print(f"{'way':38} {'loss':>7} {'worse by':>9} {'MB a peer':>10} {'processor s':>12}")
+    print(f"{'way':38} {'loss':>7} {'':>8} {'of mean':>8} {'':>8} {'MB a peer':>10} {'processor s':>12}")
     for name, (algorithm, graph, codec) in ways(options).items():
         if options.ways and name not in options.ways:
             continue
@@ -170,12 +170,14 @@ def losses(options: argparse.Namespace) -> None:
         parts: dict[str, Any] = {} if codec is None else {"codec": codec}
         begun = time.process_time()
         run = simulate(algorithm, learner, graph, rounds=options.rounds, baselines=False, **parts)
-        last = [record.scores["loss"] for record in run.metrics if record.round == options.rounds - 1]
-        loss = statistics.fmean(last)
-        reference = reference or loss
+        last = [record for record in run.metrics if record.round == options.rounds - 1]
+        loss = statistics.fmean(record.scores["loss"] for record in last)
+        mean = next(record.mean_model["loss"] for record in last if record.mean_model)
+        reference = reference or (loss, mean)
         sent = run.summary["bytes_sent"] / PEERS / 1e6
         spent = time.process_time() - begun
-        print(f"{name:38} {loss:7.4f} {loss / reference - 1:+9.2%} {sent:10.1f} {spent:12.0f}", flush=True)
+        figures = f"{loss:7.4f} {loss / reference[0] - 1:+8.2%} {mean:8.4f} {mean / reference[1] - 1:+8.2%}"
+        print(f"{name:38} {figures} {sent:10.1f} {spent:12.0f}", flush=True)
 
 
 def own(
@@ -329,7 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("dim", int, 64), ("layers", int, 2), ("heads", int, 4), ("context", int, 32), ("rounds", int, 20),
         ("steps", int, 20), ("batch", int, 8), ("rate", float, 3e-3), ("outer", float, 0.7), ("momentum", float, 0.5),
         ("large-dim", int, 320), ("large-layers", int, 8), ("large-rounds", int, 6), ("mbit", float, 50.0),
-        ("latency", float, 0.1), ("seconds", float, 15.0),
+        ("latency", float, 0.1), ("seconds", float, 10.0),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=kind, default=usual)
     options = parser.parse_args(arguments)

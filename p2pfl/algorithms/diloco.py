@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, train_while
 from p2pfl.algorithms.gossip import UNSET, Gossip
+from p2pfl.algorithms.mask_payment import follow_average
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import Rows, to_device
@@ -126,6 +127,17 @@ class DiLoCo(Local):
         elif self.overlap == "none":
             after = slow.rows
         return State(_with_part(fitted.rows, after, where), public, fitted.memory, extra, fitted.report)
+
+    def settle(self, state: State, average: Public) -> State:
+        """Return the state after a move as far as a mask in the last average moved it, with unchanged momentum."""
+        if self.overlap == "start":
+            return follow_average(state, average)
+        factor = self.global_rate * (1 + self.momentum if self.nesterov else 1)
+        public = derived(partial(torch.lerp, weight=factor), state.public, average)
+        if self.overlap == "none":
+            return follow_average(state, public)
+        moved = (1 - self.keep) * (public.rows - state.public.rows)
+        return replace(state, rows=state.rows + moved, public=public)
 
     async def _mixed(self, net: Neighbourhood, rows: Rows, *, since: Public) -> Public:
         """Return the average of the models that peers release."""

@@ -17,6 +17,10 @@ IntArray = npt.NDArray[np.int64]
 """Positions of samples."""
 
 
+IGNORED = -100
+"""Class of a place that counts in no loss and no score, such as a padded token, as in torch and transformers."""
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Features of samples, and the targets to predict from them.
@@ -28,7 +32,7 @@ class Dataset:
         stays missing; or int64.
     targets
         ``[n]``: int64 classes ``0 .. classes - 1``, or float32 or float64 numbers. ``[n, ...]`` for several of them in
-        a sample, such as the classes of the pixels of a picture.
+        a sample, such as the classes of the pixels of a picture; :data:`IGNORED` where a place has none.
     classes
         Number of classes; ``None`` for regression.
     columns
@@ -73,9 +77,9 @@ class Dataset:
         if self.classes is None:
             if not self.targets.isfinite().all():
                 raise DataError("the targets contain NaN or infinity; remove those samples")
-        elif len(self.targets) and not (self.targets.min() >= 0 and self.targets.max() < self.classes):
+        elif len(self.counted) and not (self.counted.min() >= 0 and self.counted.max() < self.classes):
             raise DataError(
-                f"the classes run from {int(self.targets.min())} to {int(self.targets.max())}, not from 0 to "
+                f"the classes run from {int(self.counted.min())} to {int(self.counted.max())}, not from 0 to "
                 f"{self.classes - 1}; number the classes from 0 and set `classes` to their number"
             )
 
@@ -97,7 +101,17 @@ class Dataset:
         """
         if self.classes is None:
             return np.zeros(0, np.int64)
-        return np.bincount(self.targets[torch.from_numpy(samples)].flatten().numpy(), minlength=self.classes)
+        return np.bincount(_counted(self.targets[torch.from_numpy(samples)]).numpy(), minlength=self.classes)
+
+    @property
+    def counted(self) -> torch.Tensor:
+        """Classes of all samples, or of all their places that have one, ``[N]``."""
+        return _counted(self.targets)
+
+
+def _counted(targets: torch.Tensor) -> torch.Tensor:
+    flat = targets.flatten()
+    return flat[flat != IGNORED] if targets.dim() > 1 else flat
 
 
 def _check_finite(features: torch.Tensor) -> None:

@@ -29,6 +29,8 @@ class Graph:
         True if one gossip step gives everybody the average of all models.
     peers
         Number of peers.
+    complete
+        True if all peers are neighbours.
     """
 
     period: int
@@ -38,6 +40,7 @@ class Graph:
     keeps_consensus: bool
     uniform: bool
     peers: int
+    complete: bool
 
     @classmethod
     def of(cls, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Graph:
@@ -50,6 +53,7 @@ class Graph:
             all(each.keeps_consensus for each in weights),
             all(each.averages for each in weights),
             len(topology.peers),
+            topology.period == 1 and topology.at(0).is_complete,
         )
 
 

@@ -662,7 +662,46 @@ SHARED = tuple(
 )
 """Telemetry for observers."""
 
-RULES = (*SHARED, *COLUMNS, *ADDED, *DECIDED, *CONTESTED, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *UNSCORED, *MIXED)
+MAX_ALL_TO_ALL = 128
+"""Live peers up to which each may send to all others: a round of 64 on a complete graph keeps two cores busy for 3 s,
+and a round of 128 four times as long."""
+
+
+def _many(it: Composition) -> bool:
+    """Return whether more peers run live than can each send to all others."""
+    return it.live and it.graph is not None and it.graph.peers > MAX_ALL_TO_ALL
+
+
+CROWDED = (
+    SettingsRule(
+        "topology.kind",
+        lambda it: _many(it) and it.graph is not None and it.graph.complete,
+        f"with {{it.graph.peers}} live peers, because each sends to all others, which ends at {MAX_ALL_TO_ALL}",
+        'take a graph of few neighbours, such as "random_regular" with topology.degree = 4, or p2pfl simulate',
+    ),
+    SettingsRule(
+        "privacy.departures",
+        _decided(_many),
+        f"with {{it.graph.peers}} live peers, because each sends votes to all others, which ends at {MAX_ALL_TO_ALL}",
+        'set it to "unsettled"',
+    ),
+)
+"""Numbers of live peers at which messages to all others end."""
+
+RULES = (
+    *SHARED,
+    *COLUMNS,
+    *ADDED,
+    *DECIDED,
+    *CONTESTED,
+    *PRIVATE,
+    *WAITING,
+    *LEARNING,
+    *COMPRESSED,
+    *UNSCORED,
+    *MIXED,
+    *CROWDED,
+)
 """All of them, in the order in which they are reported."""
 
 

@@ -7,6 +7,7 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from p2pfl.core.errors import LearningError
 from p2pfl.core.imports import describe_error, kind_of
+from p2pfl.data.dataset import IGNORED
 
 PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -15,9 +16,14 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     r"""Return the negative log-likelihood :math:`-\log \mathrm{softmax}(o)_t` in nats, ``[B]``.
 
     With a class for each place, such as a pixel, outputs are ``[B, C, ...]``, targets ``[B, ...]``, and the loss of a
-    sample is the mean over its places.
+    sample is the mean over its places that have a class, see :data:`p2pfl.data.dataset.IGNORED`.
+
+    Examples
+    --------
+    >>> cross_entropy(torch.zeros(1, 2, 3), torch.tensor([[1, -100, 0]]))
+    tensor([0.6931])
     """
-    return _each(F.cross_entropy(outputs, targets, reduction="none"))
+    return _each_counted(F.cross_entropy(outputs, targets, reduction="none", ignore_index=IGNORED), targets)
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -39,9 +45,17 @@ def _each(losses: torch.Tensor) -> torch.Tensor:
     return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
 
 
+def _each_counted(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean over the places of each sample that have a class, 0 without any; other values are 0, ``[B]``."""
+    if values.dim() == 1:
+        return values
+    counts = (targets != IGNORED).flatten(1).sum(1)  # [B]
+    return values.flatten(1).sum(1) / counts.clamp_min(1)
+
+
 def mean(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean of a loss over a batch, in one operation where torch has one."""
-    if loss is cross_entropy:
+    if loss is cross_entropy and targets.dim() == 1:
         return F.cross_entropy(outputs, targets)
     if loss is squared_error:
         return F.mse_loss(outputs.reshape(targets.shape), targets)
@@ -49,8 +63,8 @@ def mean(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch
 
 
 def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the share of places of a sample whose most likely class is the target, ``[B]``."""
-    return _each((outputs.argmax(dim=1) == targets).double())
+    """Return the share of places of a sample with a class whose most likely class is that one, ``[B]``."""
+    return _each_counted((outputs.argmax(dim=1) == targets).double(), targets)
 
 
 LOSSES: Mapping[str, PerSample] = {

@@ -15,6 +15,7 @@ import torch
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.imports import describe_error, import_callable
 from p2pfl.data import Dataset
+from p2pfl.data.dataset import IGNORED
 from p2pfl.data.sources import nearest
 from p2pfl.learning import metrics as arrays
 from p2pfl.learning.losses import (
@@ -118,7 +119,8 @@ def _counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         predicted, true = (each.reshape(len(targets), -1) for each in (outputs > 0, targets > 0))  # [B, L]
         return torch.stack([predicted & true, predicted & ~true, ~predicted & true]).sum(1).cpu()  # [3, L]
     classes = outputs.shape[1]
-    pairs = targets.flatten() * classes + outputs.argmax(1).flatten()
+    counted = targets != IGNORED
+    pairs = targets[counted] * classes + outputs.argmax(1)[counted]
     table = torch.bincount(pairs, minlength=classes**2).view(classes, classes).cpu()  # [C, C], targets first
     hits = table.diagonal()
     return torch.stack([hits, table.sum(0) - hits, table.sum(1) - hits])  # [3, C]
@@ -127,8 +129,9 @@ def _counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def _area(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the area under the ROC curve, averaged over labels that have both values, or over classes."""
     if outputs.numel() != targets.numel():
-        scores = outputs.double().softmax(1).movedim(1, -1).flatten(0, -2)  # [n, C]
-        return macro_auc(scores.numpy(), targets.flatten().numpy())
+        counted = targets != IGNORED
+        scores = outputs.double().softmax(1).movedim(1, -1)[counted]  # [n, C]
+        return macro_auc(scores.numpy(), targets[counted].numpy())
     scores, true = (each.reshape(len(targets), -1) for each in (outputs.double(), targets > 0))  # [n, L]
     each = [area(score.numpy(), label.numpy()) for score, label in zip(scores.T, true.T, strict=True)]
     return float(torch.tensor(each, dtype=torch.float64).nanmean())

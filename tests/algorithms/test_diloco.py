@@ -10,10 +10,11 @@ from servers import Clients
 from stacks import classifier, play, wine
 
 from p2pfl import topology
-from p2pfl.algorithms import DPSGD, Averaging, DiLoCo, FedAvg, Gossip, train_while
+from p2pfl.algorithms import DPSGD, Averaging, DiLoCo, FedAvg, Gossip, State, train_while
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.neighbourhood import run_without_loop
-from p2pfl.learning import ExternalLearner
+from p2pfl.core.neighbourhood import Public, run_without_loop
+from p2pfl.learning import ExternalLearner, Fitted, Report
+from p2pfl.network.peer.masking.round_attempts import AgainError, RetryAttempt
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.topology import metropolis
 
@@ -232,3 +233,36 @@ def test_without_a_loop_the_exchange_comes_first_and_its_error_ends_the_training
 
     with pytest.raises(ExperimentError, match="lost"):
         run_without_loop(train_while(object(), training(), exchange()))
+
+
+async def test_an_attempt_that_failed_during_training_is_played_again_with_the_same_update():
+    trained, exchanged = [], []
+
+    class Training:
+        def fit(self, rows, **options):
+            del options
+            trained.append(rows)
+            return Fitted(rows + 1, {}, Report(torch.zeros(1), torch.ones(1)))
+
+    class Round:
+        async def round(self, state, learner, net, round):
+            del net, round
+
+            async def exchange():
+                exchanged.append(True)
+                if len(exchanged) == 1:
+                    raise AgainError("attempt 0 at round 0 has failed")
+
+            fitted, _ = await train_while(learner, learner.fit(state.rows, round=0), exchange())
+            return State(fitted.rows, state.public)
+
+    class Attempts:
+        def begin(self, round):
+            assert round == 0
+
+    rows = torch.zeros(1, 2)
+    playing = RetryAttempt(Round(), Attempts())
+    after = await playing.round(State(rows, Public(rows)), Threaded(Training()), None, 0)
+    assert len(trained) == 1
+    assert len(exchanged) == 2
+    assert after.rows.tolist() == [[1.0, 1.0]]

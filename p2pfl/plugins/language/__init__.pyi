@@ -1,3 +1,4 @@
 from .adapters import AdapterRows as AdapterRows
 from .adapters import naive_error as naive_error
+from .base import unpack_gguf as unpack_gguf
 from .trainer_learner import TrainerLearner as TrainerLearner

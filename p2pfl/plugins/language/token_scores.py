@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-IGNORED = -100
-"""Label that does not count, as in transformers and torch."""
+from p2pfl.data.dataset import IGNORED
 
 FRACTION = 2.0**-24
 """Nats of one unit of a loss in a total."""
@@ -35,7 +34,7 @@ def count_losses(logits: torch.Tensor, labels: torch.Tensor) -> tuple[float, int
     logits
         ``[n, T, V]``.
     labels
-        ``[n, T]``, the tokens themselves; :data:`IGNORED` where none counts.
+        ``[n, T]``, the tokens themselves; :data:`p2pfl.data.dataset.IGNORED` where none counts.
 
     Examples
     --------

@@ -26,7 +26,7 @@ def failure(seed, plans, kinds=GENTLE):
     return outcome(seed, plans=plans, kinds=kinds).failure
 
 
-@pytest.mark.parametrize("seed", [25, 229, 407, 653, 5184, 6053])
+@pytest.mark.parametrize("seed", [25, 229, 407, 442, 653, 5184, 6053])
 def test_settled_histories_are_survived(seed, plans):
     found = outcome(seed, plans=plans)
     assert setting(seed).settles

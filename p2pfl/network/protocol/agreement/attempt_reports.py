@@ -12,8 +12,11 @@ J. Gray, L. Lamport, "Consensus on transaction commit", ACM TODS 31(1), 2006.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.verdict_messages import Value
@@ -28,8 +31,8 @@ FAILED = b"\0"
 """Report of a member that lacks a model of the attempt, and that takes part in the next one."""
 
 
-MEMBERS = 3
-"""Place in an encoded outcome of the bits of the members that are dropped."""
+DROPPED = 19
+"""Place in an encoded outcome of the bits of the members that are dropped, after flag, joining peer and digest."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,9 @@ def are_complete(values: Collection[bytes | None]) -> bool:
 def encode_outcome(found: AttemptOutcome, members: Collection[str]) -> Value:
     r"""Return an outcome as a committee decides it.
 
+    It contains a digest of the members: a peer that was dropped and has restarted may count itself among the members of
+    an attempt of which the others have decided without it.
+
     Parameters
     ----------
     found, members
@@ -127,14 +133,18 @@ def encode_outcome(found: AttemptOutcome, members: Collection[str]) -> Value:
 
     Examples
     --------
-    >>> encode_outcome(AttemptOutcome(True, ("ada", "bob"), 7), ("ada", "bob"))
-    b'\x01\x00\x07'
-    >>> encode_outcome(AttemptOutcome(False, ("ada", "eve")), ("ada", "bob", "eve"))
-    b'\x00\xff\xff\x02'
+    >>> value = encode_outcome(AttemptOutcome(True, ("ada", "bob"), 7), ("ada", "bob"))
+    >>> value[:3], len(value)
+    (b'\x01\x00\x07', 19)
+    >>> encode_outcome(AttemptOutcome(False, ("ada", "eve")), ("ada", "bob", "eve"))[DROPPED:]
+    b'\x02'
     """
-    bits = sum(1 << place for place, member in enumerate(sorted(members)) if member not in found.members)
+    names = sorted(members)
+    bits = sum(1 << place for place, member in enumerate(names) if member not in found.members)
     dropped = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-    return bytes([found.committed]) + (NOBODY if found.joins is None else found.joins.to_bytes(2)) + dropped
+    named = NOBODY if found.joins is None else found.joins.to_bytes(2)
+    digest = hashlib.blake2b(msgspec.msgpack.encode(names), digest_size=DROPPED - 1 - len(NOBODY)).digest()
+    return bytes([found.committed]) + named + digest + dropped
 
 
 def decode_outcome(value: Value, members: Collection[str]) -> AttemptOutcome:
@@ -150,8 +160,11 @@ def decode_outcome(value: Value, members: Collection[str]) -> AttemptOutcome:
     >>> members = ("ada", "bob", "eve")
     >>> decode_outcome(encode_outcome(AttemptOutcome(False, ("ada", "eve")), members), members)
     AttemptOutcome(committed=False, members=('ada', 'eve'), joins=None)
+    >>> decode_outcome(encode_outcome(AttemptOutcome(True, ("ada", "eve")), ("ada", "eve")), members)
+    Traceback (most recent call last):
+    p2pfl.core.errors.DecodeError: the bytes are no outcome of an attempt of these members
     """
-    named, bits = value[1:MEMBERS], int.from_bytes(value[MEMBERS:], "little")
+    named, bits = value[1:3], int.from_bytes(value[DROPPED:], "little")
     left = tuple(member for place, member in enumerate(sorted(members)) if not bits >> place & 1)
     joins = None if named == NOBODY else int.from_bytes(named)
     found = AttemptOutcome(value[:1] == COMPLETE, left, joins)

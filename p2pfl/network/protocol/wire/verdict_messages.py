@@ -20,7 +20,7 @@ REPORTS = 100
 SEATS = 7
 """Maximum number of members of a committee: with seven, two of them can be Byzantine."""
 
-Value = Annotated[bytes, msgspec.Meta(max_length=3 + bounds.MAX_ENTRIES // 8)]
+Value = Annotated[bytes, msgspec.Meta(max_length=19 + bounds.MAX_ENTRIES // 8)]
 """Report of a member, or outcome of an attempt, see :mod:`p2pfl.network.protocol.agreement.attempt_reports`."""
 
 HIGHEST = 1 << 32

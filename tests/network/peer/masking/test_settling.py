@@ -85,6 +85,10 @@ CASES |= {
     "fedavg, secret participation": ["privacy.participation=0.5"],
     "pfedme, relaxed": ["learning.algorithm=pfedme", "learning.algorithm_options={relax=0.5}"],
     "fedavgm, slow": ["learning.algorithm=fedavgm", "learning.algorithm_options={global_rate=0.5}"],
+    "diloco, without Nesterov": ["learning.algorithm=diloco", "learning.algorithm_options={nesterov=false}"],
+    "diloco, mixing from the start": ["learning.algorithm=diloco", 'learning.algorithm_options={overlap="start"}'],
+    "diloco, late": ["learning.algorithm=diloco", 'learning.algorithm_options={overlap="late"}'],
+    "diloco, fragments": ["learning.algorithm=diloco", "learning.algorithm_options={fragments=3}"],
     "partial, half of the peers": ["learning.algorithm=partial", "learning.fraction=0.5"],
 }
 
@@ -155,6 +159,10 @@ def released_in(algorithm, *, size, round):
         return torch.from_numpy(choose_positions(size, share=algorithm.share, seed=algorithm.seed, round=round))
     if hasattr(algorithm, "common"):
         return algorithm.common.nonzero().squeeze(-1)
+    fragments = getattr(algorithm, "fragments", 1)
+    if fragments > 1:
+        part = round % fragments
+        return torch.arange(part * size // fragments, (part + 1) * size // fragments)
     return torch.arange(size // 2 if isinstance(algorithm, Half) else size)
 
 

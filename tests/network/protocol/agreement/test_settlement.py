@@ -2,7 +2,6 @@
 
 import pytest
 
-from ballots import AGAIN, COUNTS
 from p2pfl.network.protocol.agreement.agreement_effects import Contradicted, Send, StoreRecord, TickAt
 from p2pfl.network.protocol.agreement.attempt_reports import (
     FAILED,
@@ -30,6 +29,9 @@ from p2pfl.network.protocol.wire.verdict_messages import (
 
 PLACE = Place(3, 1)
 NAMES = ("ada", "bob", "eve", "mia")
+COUNTS = encode_outcome(AttemptOutcome(True, NAMES), NAMES)
+AGAIN = encode_outcome(AttemptOutcome(False, NAMES), NAMES)
+JOINED = encode_outcome(AttemptOutcome(True, NAMES, 5), NAMES)
 WITHOUT_MIA = encode_outcome(AttemptOutcome(False, NAMES[:3]), NAMES)
 FIRST = Ballot(0, "ada")
 
@@ -179,8 +181,8 @@ def test_a_member_is_dropped_only_if_a_member_misses_it_too(doubts, value, belie
         (complete(b"other"), COUNTS, False),
         (complete(b"other"), AGAIN, True),
         (complete(joins=5), COUNTS, True),
-        (complete(), b"\1\0\5", False),
-        (complete(joins=5), b"\1\0\5", False),  # bob names nobody
+        (complete(), JOINED, False),
+        (complete(joins=5), JOINED, False),  # bob names nobody
     ],
 )
 def test_an_outcome_that_the_reports_contradict_is_not_believed(value, proposal, believed):
@@ -292,6 +294,16 @@ def test_a_decision_that_is_no_outcome_ends_no_attempt():
     bob, _ = reporting("bob", "ada", "eve", "mia")
     written(bob, bob.receive("ada", decided(b"nonsense"), now=0.0))
     assert bob.outcome is None
+
+
+def test_an_outcome_among_other_members_is_none_of_this_attempt():
+    """A peer that was dropped and has restarted may begin the same attempt with all members."""
+    others = encode_outcome(AttemptOutcome(True, NAMES[:3]), NAMES[:3])
+    mia, _ = reporting("mia", "ada", "bob", "eve")
+    mia.receive("ada", proposed(others), now=0.0)
+    assert accepts(mia) is None
+    written(mia, mia.receive("ada", decided(others), now=0.0))
+    assert mia.outcome is None
 
 
 @pytest.mark.parametrize("places", [(), (0,), (3,), (0, 1, 3)])

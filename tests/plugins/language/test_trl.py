@@ -1,0 +1,94 @@
+"""Trainers of TRL as learners: conversations in packed sequences, and preferences against the frozen base."""
+
+import math
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from p2pfl.plugins.language import TrainerLearner
+from tiny_llama import LENGTH, WORDS, tiny_llama
+
+MISSING = [name for name in ("transformers", "peft", "trl", "datasets") if find_spec(name) is None]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
+]
+TEMPLATE = "{% for message in messages %}{{ message['role'] }} {{ message['content'] }} {% endfor %}"
+USUAL = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "bf16": False}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 -- takes seconds
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+
+    words = ["<pad>", "<eos>", "<unk>", "user", "assistant", *(f"w{number}" for number in range(WORDS - 5))]
+    inner = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106 -- no secret
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, **special)
+    made.chat_template = TEMPLATE
+    return made
+
+
+def conversations(count):
+    return [
+        {
+            "messages": [
+                {"role": "user", "content": f"w{number % 5} w{number % 3}"},
+                {"role": "assistant", "content": f"w{number % 5 + 10} w{number % 3 + 20}"},
+            ]
+        }
+        for number in range(count)
+    ]
+
+
+def test_packed_conversations_of_a_data_set_on_disk_train(tmp_path, tokenizer):
+    from datasets import Dataset, load_from_disk  # noqa: PLC0415 -- takes seconds
+    from trl import SFTConfig, SFTTrainer  # noqa: PLC0415
+
+    Dataset.from_list(conversations(24)).save_to_disk(tmp_path / "talk")
+    data = load_from_disk(tmp_path / "talk")
+    arguments = SFTConfig(
+        output_dir=str(tmp_path), max_steps=6, learning_rate=0.05, packing=True, max_length=LENGTH, **USUAL
+    )
+    model = tiny_llama()
+    trainer = SFTTrainer(model, args=arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer)
+    learner = TrainerLearner({"ada": trainer}, rounds=2, seed=1)
+    start = learner.start(["ada"])
+    fitted = learner.fit(start, peers=["ada"], round=0)
+    assert fitted.report.steps.tolist() == [6]
+    before, after = (learner.evaluate(rows, peers=["ada"])["loss"].item() for rows in (start, fitted.rows))
+    assert after < before - 0.05
+    assert learner.samples(["ada"]).item() < 24  # packed
+    loss, count = learner.tallies(start, peers=["ada"])[0].tolist()
+    assert 24 * 5 < count <= 24 * 7
+    assert loss / 2**24 / count == pytest.approx(before)
+
+
+def test_preferences_are_learned_against_the_frozen_base(tmp_path, tokenizer):
+    """At the start the policy is its own reference, so the loss is log 2."""
+    from datasets import Dataset  # noqa: PLC0415 -- takes seconds
+    from trl import DPOConfig, DPOTrainer  # noqa: PLC0415
+
+    pairs = [{"prompt": f"user w{n % 5}", "chosen": " w10 w11", "rejected": " w20 w21"} for n in range(16)]
+    data = Dataset.from_list(pairs)
+    arguments = DPOConfig(output_dir=str(tmp_path), max_steps=6, learning_rate=0.05, beta=0.5, **USUAL)
+    trainer = DPOTrainer(
+        tiny_llama(), args=arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer
+    )
+    learner = TrainerLearner({"ada": trainer}, rounds=2, seed=1)
+    start = learner.start(["ada"])
+    base = {name: value.clone() for name, value in trainer.model.named_parameters() if "lora_" not in name}
+    rows, memory = start, None
+    for round in range(2):
+        fitted = learner.fit(rows, peers=["ada"], round=round, memory=memory)
+        rows, memory = fitted.rows, fitted.memory
+    before, after = (learner.evaluate(each, peers=["ada"]) for each in (start, rows))
+    assert before["loss"].item() == pytest.approx(math.log(2), abs=1e-6)
+    assert after["loss"].item() < 0.6
+    assert after["rewards/accuracies"].item() == 1
+    assert all(torch.equal(value, base[name]) for name, value in trainer.model.named_parameters() if name in base)
+    assert all("lora_" in name for name in learner.layout.names)
