@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
@@ -45,9 +43,9 @@ class Seal:
     def sign(self, round: int, step: int, here: tuple[str, ...]) -> RollCall:
         """Return the signed participant set of a sum of this peer."""
         marks = self.marks
-        call = RollCall(round, step, here, tuple(marks[peer] for peer in here))
-        statement = self._statement(self.membership.me.peer, call)
-        return msgspec.structs.replace(call, signature=self.identity.sign(statement, domain="roll"))
+        called = round, step, here, tuple(marks[peer] for peer in here)
+        statement = self._statement(self.membership.me.peer, RollCall(*called))
+        return RollCall(*called, self.identity.sign(statement, domain="roll"))
 
     def check(self, receiver: str, call: RollCall) -> None:
         """Verify the signature of a participant set.
