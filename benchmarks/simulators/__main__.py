@@ -1,14 +1,14 @@
-"""Time, processor time and memory of p2pfl beside other simulators on FLUTE's MNIST task, in one run.
+"""Time, processor time and memory of p2pfl beside other simulators on tasks with a few of many clients, in one run.
 
-    python -m benchmarks.simulators [--only p2pfl flwr] [--repeats 3] [--limit 1800] [--environments FOLDER]
-                                    [--install] [--registered 30000 1000000]
+    python -m benchmarks.simulators [--tasks mnist cifar10 femnist stackoverflow] [--only p2pfl flwr] [--repeats 3]
+                                    [--limit 1800] [--environments FOLDER] [--install] [--registered 30000 1000000]
 
-``systems/task.py`` has the task. Each framework runs in a virtual environment of its own, which ``--install`` makes, in
-a process that is ended after ``--limit`` seconds; the frameworks take turns. ``learning`` is the time of the framework
-without imports and the making of the data, ``processor`` that of its process and of the children that have ended, with
-both; workers of Ray are not among these. A machine that is busy lengthens the first more than the second.
-``--registered`` measures rounds of 100 out of so many clients in p2pfl: processor seconds of a round and of all before
-it, and memory beyond the data.
+``systems/task.py`` has the tasks. Each framework runs in a virtual environment of its own, which ``--install`` makes,
+in a process that is ended after ``--limit`` seconds; the frameworks take turns. ``learning`` is the time of the
+framework without imports and without samples that are made before; other tasks make the samples of a client where it
+trains. ``processor`` is the time of its process and of the children that have ended, with both; workers of Ray are not
+among these. A machine that is busy lengthens the first more than the second. ``--registered`` measures rounds of 100
+out of so many clients in p2pfl: processor seconds of a round and of all before it, and memory beyond the data.
 """
 
 import argparse
@@ -62,9 +62,13 @@ class Result:
     fault: str = ""
 
 
-def attempt(framework: Framework, python: Path, *, limit: float) -> Result:
+TASKS = ("mnist", "cifar10", "femnist", "stackoverflow")
+"""Names of the tasks."""
+
+
+def attempt(framework: Framework, python: Path, *, task: str, limit: float) -> Result:
     """Run a framework once."""
-    environ = os.environ | {"PYTHONPATH": "" if framework.requirements else str(ROOT)}
+    environ = os.environ | {"PYTHONPATH": "" if framework.requirements else str(ROOT), "SIMULATED_TASK": task}
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder) / "out.json", Path(folder) / "log"
         with log.open("w") as file:
@@ -88,25 +92,26 @@ def attempt(framework: Framework, python: Path, *, limit: float) -> Result:
         return Result(fault="".join(last)[:160] or f"exit status {process.returncode}")
 
 
-def compared(names: list[str], *, repeats: int, limit: float, folder: Path) -> dict[str, list[Result]]:
-    """Return the results of some simulators, which take turns."""
+def compared(names: list[str], *, task: str, repeats: int, limit: float, folder: Path) -> dict[str, list[Result]]:
+    """Return the results of some simulators on a task, which take turns."""
     results: dict[str, list[Result]] = {name: [] for name in names}
     for _ in range(repeats):
         for name, listed in results.items():
             if any(result.fault for result in listed):
                 continue
             try:
-                listed.append(attempt(SIMULATORS[name], environment(SIMULATORS[name], folder), limit=limit))
+                python = environment(SIMULATORS[name], folder)
+                listed.append(attempt(SIMULATORS[name], python, task=task, limit=limit))
             except subprocess.CalledProcessError as error:
                 last = (error.stderr or "").strip().rpartition("\n")[2]
                 listed.append(Result(fault=f"pip: {last}"))
-            print(f"{name}: {listed[-1]}", file=sys.stderr, flush=True)
+            print(f"{task}, {name}: {listed[-1]}", file=sys.stderr, flush=True)
     return results
 
 
-def lines(results: dict[str, list[Result]]) -> list[str]:
-    """Return the table in Markdown, of medians."""
-    table = ["| 1,000 clients | version | learning, s | processor, s | memory, MiB | accuracy |", "| --- " * 6 + "|"]
+def lines(task: str, results: dict[str, list[Result]]) -> list[str]:
+    """Return the table of a task in Markdown, of medians."""
+    table = [f"| {task} | version | learning, s | processor, s | memory, MiB | accuracy |", "| --- " * 6 + "|"]
     for name, listed in results.items():
         if faults := [result.fault for result in listed if result.fault]:
             table.append(f"| {name} | no result: {faults[0]} | | | | |")
@@ -143,6 +148,7 @@ def register(clients: int) -> dict[str, float]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
     parser.add_argument("--only", nargs="*", choices=SIMULATORS, default=list(SIMULATORS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=1800)
@@ -159,8 +165,13 @@ def main() -> None:
             environment(SIMULATORS[name], options.environments)
         return
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
-    found = compared(options.only, repeats=options.repeats, limit=options.limit, folder=options.environments)
-    print("\n".join(lines(found)), flush=True)
+    for task in options.tasks:
+        found = compared(
+            options.only, task=task, repeats=options.repeats, limit=options.limit, folder=options.environments
+        )
+        print("\n" + "\n".join(lines(task, found)), flush=True)
+    if not options.registered:
+        return
     header = "| registered clients | a round, processor s | before it, processor s | MiB beyond the data |"
     print(f"\n{header}\n| ---: | ---: | ---: | ---: |", flush=True)
     for count in options.registered:

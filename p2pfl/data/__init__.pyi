@@ -4,6 +4,8 @@ from .federation import Federation as Federation
 from .federation import check_positions as check_positions
 from .federation import describe as describe
 from .federation import no_data as no_data
+from .lazy_federation import LazyFederation as LazyFederation
+from .lazy_federation import store_clients as store_clients
 from .loader import SOURCES as SOURCES
 from .loader import federate as federate
 from .loader import gather as gather

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -71,6 +71,9 @@ class Federation:
     tensor([2, 1])
     """
 
+    lazy: ClassVar[bool] = False
+    """True if training samples are loaded only where their peers train."""
+
     dataset: Dataset
     train: Mapping[str, IntArray]
     validation: Mapping[str, IntArray]
@@ -115,6 +118,11 @@ class Federation:
         if self.elsewhere is not None:
             return self.elsewhere.sizes[peer]
         return Sizes(*(len(part[peer]) for part in (self.train, self.validation, self.test)))
+
+    @property
+    def largest(self) -> int:
+        """Largest number of training samples of a local peer."""
+        return max((len(part) for part in self.train.values()), default=1)
 
     @property
     def validates(self) -> bool:
@@ -224,6 +232,8 @@ def check_positions(federation: Federation, *, apart: bool = True) -> None:
         A part lacks a peer, or has positions that are no whole numbers or outside of the data set; two peers train on
         one sample, or one sample is both for training and for validation or test.
     """
+    if federation.lazy:  # its positions follow from sizes
+        return
     if not isinstance(federation.dataset, Dataset):
         kind = type(federation.dataset).__name__
         raise DataError(f"the data set of the federation is of type {kind}; give a p2pfl.data.Dataset")

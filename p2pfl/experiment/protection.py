@@ -89,7 +89,7 @@ class Protection:
         """Largest standard deviation of the masks in a parameter of a released model."""
         if not self.settings.mask:
             return 0.0
-        degree = max(len(self.graph.neighbours(peer)) for peer in self.graph.peers)
+        degree = max(self.graph.degree(peer) for peer in self.graph.peers)
         return self.settings.mask * math.sqrt(degree)
 
     @property

@@ -25,6 +25,7 @@ from p2pfl.learning.engine_proof import SLOWER_SENTENCE, EngineProof, FastEngine
 from p2pfl.learning.engine_trial import Tolerance, Trial, engines
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
+from p2pfl.learning.lazy_samples import having
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, name_loss, squared_error
 from p2pfl.learning.modules.hidden_state import ModelState
@@ -384,6 +385,9 @@ class TorchLearner:
             A loss or a row is no longer finite.
         """
         self._check_rows(rows, peers)
+        if self.federation.lazy:
+            with having(self, peers, active) as near:
+                return near.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
         schedule = training.schedule_batches(self, peers, round=round, active=active)
         start = training.Work(
             rows=rows.to(self.device, self.dtype),
@@ -477,6 +481,9 @@ class TorchLearner:
             Gradients ``[R, P]``.
         """
         self._check_rows(rows, peers)
+        if self.federation.lazy:
+            with having(self, peers, active) as near:
+                return near.gradient(rows, peers=peers, round=round, step=step, whole=whole, active=active)
         schedule = training.schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
         start = training.Work(rows.to(self.device, self.dtype), {}, schedule, tuple(peers), round, first=step)
         work = self._train(start, slope=training.Slope())
@@ -503,7 +510,7 @@ class TorchLearner:
 
     def check_schedule(self, rounds: int) -> None:
         """Check the learning rates of ``rounds`` rounds, see :meth:`p2pfl.learning.steps.optimisers.Recipe.check`."""
-        samples = max((len(part) for part in self.federation.train.values()), default=1)
+        samples = self.federation.largest
         each = 1 if self.batch is None else -(-samples // self.batch)
         self.recipe.check(rounds, steps=self.epochs * each if self.steps is None else self.steps)
 
@@ -532,6 +539,9 @@ class TorchLearner:
             Scores by name.
         """
         self._check_rows(rows, peers)
+        if part == "train" and self.federation.lazy:
+            with having(self, peers) as near:
+                return near.evaluate(rows, peers=peers, part=part)
         stack, samples = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
         compute = partial(evaluate, self, stack, samples, engine=self._engine(rows))
         scores = self._score(compute, part=part, numbers=lambda scores: [*scores.values()])
@@ -546,6 +556,9 @@ class TorchLearner:
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
+        if part == "train" and self.federation.lazy:
+            with having(self, (peer,)) as near:
+                return near.outputs(row, peer=peer, part=part)
         stack, samples = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
         compute = partial(predict_row, self, stack, samples, engine=self._engine(stack))
         return self._score(compute, part=part, numbers=lambda both: both[:1])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,6 +18,10 @@ from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.core.rows import alike, repeated, to_device
 from p2pfl.experiment import Plan
+from p2pfl.experiment.modes import Independent, NoPrivacy, Pairwise
+from p2pfl.privacy import Settings
+from p2pfl.privacy.keys import Source
+from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.shard import Values
 from p2pfl.simulation.stacked import StackedNeighbourhood, sizes
@@ -34,6 +41,10 @@ class Cohort(Shard):
         Numbers of the peers that are computed one by one, among those of the shard, sorted.
     drawn
         Numbers of the members that are drawn for the round, sorted; all members by default.
+    secret
+        Whether it is a secret who is drawn.
+    weight
+        Sum of the sample weights of all peers of the run; by default their number.
 
     Examples
     --------
@@ -44,8 +55,17 @@ class Cohort(Shard):
     [0, 7, 0, 0]
     """
 
-    def __init__(self, shard: Shard, members: Ints, drawn: Ints | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        members: Ints,
+        drawn: Ints | None = None,
+        *,
+        secret: bool = False,
+        weight: float | None = None,
+    ) -> None:
         super().__init__(shard.everyone)
+        self.secret, self.weight = secret, len(shard.everyone) if weight is None else weight
         self.shard, self.leads, self.workers, self.rank = shard, shard.leads, shard.workers, shard.rank
         self.members, self.others = members, len(shard.peers) - len(members)
         self.drawn = members if drawn is None else drawn
@@ -60,6 +80,21 @@ class Cohort(Shard):
         rows = np.full(len(self.shard.peers), len(self.members))
         rows[self.members] = np.arange(len(self.members))
         return torch.from_numpy(rows)
+
+    @cached_property
+    def joined(self) -> torch.Tensor:
+        """Peers of the cohort that are drawn for the round, ``[R]`` bool."""
+        return torch.from_numpy(np.isin(self.places, self.drawn))
+
+    @property
+    def recorded(self) -> tuple[Ints, Ints]:
+        """Numbers of the peers that have records of the round where not all have, and their rows.
+
+        They are those that are drawn; and the first peer where that is secret.
+        """
+        if not self.secret:
+            return self.drawn, np.searchsorted(self.members, self.drawn)
+        return np.zeros(1, np.int64), np.flatnonzero(self.places == 0)
 
     def own(self, values: Values) -> Values:
         """Return the values of the cohort, ``[R, ...]``, out of those of all peers, ``[N, ...]``."""
@@ -104,20 +139,26 @@ class CohortNeighbourhood(StackedNeighbourhood):
         Peers that are computed.
     weights, round, seed, zstd
         Arguments of :class:`p2pfl.simulation.stacked.StackedNeighbourhood`.
+
+    Attributes
+    ----------
+    margin
+        Magnitude of the masks that would be in each number, in grid points.
     """
 
     def __init__(
         self, cohort: Cohort, weights: Sequence[Weights], *, round: int, seed: int, zstd: Zstd | None = None
     ) -> None:
         super().__init__(weights, round=round, seed=seed, zstd=zstd, shard=cohort)
-        self.cohort = cohort
+        self.cohort, self.margin = cohort, 0.0
 
     async def mix(self, released: Released) -> Released:
         """Replace every row by the average over all peers."""
         self._count(released)
         masses = released.masses
         after = Released(self.cohort.average(released.values), None if masses is None else self.cohort.average(masses))
-        self.record_step(released, after)
+        if released.grid is None:  # else the rows lack the noise and the masks that would hide how far they are
+            self.record_step(released, after)
         return after
 
     async def receive(self, released: Released) -> ReceivedModels:
@@ -130,7 +171,7 @@ class CohortNeighbourhood(StackedNeighbourhood):
     def _count(self, released: Released) -> None:
         """Count a gossip step, its bytes, and the models that peers receive in it."""
         self.step += 1
-        self.count_bytes(sizes(released, zstd=self.zstd))
+        self.count_bytes(sizes(released, zstd=self.zstd, margin=self.margin))
         self.received += len(self.everyone) - 1
 
 
@@ -160,6 +201,62 @@ class AllPeers:
         """Return the algorithm of these peers: as it is."""
         return algorithm
 
+    def weigh(self, plan: Plan) -> Plan:
+        """Return the plan of these peers: as it is."""
+        return plan
+
+    def trains(self, present: torch.Tensor) -> torch.Tensor:
+        """Return which of the peers that are present may train, ``[N]`` bool: all."""
+        return present
+
+    def conceal(self, learner: Inline) -> None:
+        """Keep what the learner shows of a round."""
+
+
+@dataclass(frozen=True)
+class SecretParticipation:
+    """Participation that only the source knows: each peer with the same probability, in each round anew.
+
+    Parameters
+    ----------
+    source
+        Source of secrets.
+    share
+        The probability.
+    weight
+        Sum of the sample weights of all peers.
+    divisor
+        Number of samples that weighs one; ``None`` if all peers weigh the same.
+
+    Examples
+    --------
+    >>> from p2pfl.privacy.keys import SeededSource
+    >>> SecretParticipation(SeededSource(7), 0.5, 8.0, None).joined(tuple("abcdefgh"), round=0).nonzero().tolist()
+    [[7]]
+    """
+
+    source: Source
+    share: float
+    weight: float
+    divisor: float | None
+
+    @classmethod
+    def of(cls, plan: Plan, average: Averaging, *, source: Source) -> Self | None:
+        """Return that of a plan; ``None`` where nobody takes part in secret."""
+        share, peers = plan.protection.settings.participation, plan.topology.peers
+        if share == 1:
+            return None
+        if not average.weighted:
+            return cls(source, share, float(len(peers)), None)
+        samples = plan.learner.samples(peers).double()
+        divisor = average.mean_samples or float(samples.max())  # as live peers flood it
+        return cls(source, share, float(samples.sum()) / divisor, divisor)
+
+    def joined(self, peers: Sequence[str], *, round: int) -> torch.Tensor:
+        """Return which of all peers take part in a round, ``[N]`` bool."""
+        words = self.source.bytes(8 * len(peers), purpose="participation of a cohort", peer=peers[0], round=round)
+        return torch.from_numpy(np.frombuffer(words, "<u8") < np.uint64(int(self.share * 2**64)))
+
 
 class Cohorts:
     """Cohort of each round: the participants, and all peers whose state is not that of the others.
@@ -172,6 +269,8 @@ class Cohorts:
         Average whose participants train.
     state
         State of the peers before the first round.
+    secret
+        Who takes part in secret; ``None`` where the seed decides.
 
     Attributes
     ----------
@@ -181,8 +280,10 @@ class Cohorts:
         Cohort of the round.
     """
 
-    def __init__(self, shard: Shard, average: Averaging, state: State) -> None:
-        self.shard, self.average = shard, average
+    def __init__(
+        self, shard: Shard, average: Averaging, state: State, *, secret: SecretParticipation | None = None
+    ) -> None:
+        self.shard, self.average, self.secret = shard, average, secret
         equal = all(map(repeated, (state.rows, *state.tensors().values())))
         self.apart = np.arange(0 if equal else len(shard.peers))
         self.current: Shard = shard
@@ -190,18 +291,47 @@ class Cohorts:
 
     def open(self, round: int) -> Cohort:
         """Return the cohort of a round."""
+        if self.secret is not None:
+            there = self.shard.own(self.secret.joined(self.shard.everyone, round=round))  # the same in every process
+            joined = np.flatnonzero(there.numpy())
+            members, weight = self._members(joined), self.secret.weight
+            self.cohort = self.current = Cohort(self.shard, members, joined, secret=True, weight=weight)
+            return self.cohort
         drawn = self.average.drawn(round)
         if drawn is None:
             drawn = np.arange(len(self.shard.peers))
         elif self._numbers is not None:
             names = (self.average.peers[number] for number in drawn)
             drawn = np.array([self._numbers[name] for name in names if name in self._numbers], np.int64)
-        self.cohort = self.current = Cohort(self.shard, np.union1d(drawn, self.apart), np.sort(drawn))
+        self.cohort = self.current = Cohort(self.shard, self._members(drawn), np.sort(drawn))
         return self.current
+
+    def _members(self, drawn: Ints) -> Ints:
+        """Return the peers that are computed one by one, at least one, sorted: those drawn, and those apart."""
+        members = np.union1d(drawn, self.apart)
+        return members if len(members) else np.zeros(1, np.int64)
 
     def play(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm of all peers that computes the cohort of each round alone."""
         return CohortAlgorithm(algorithm, self)
+
+    def trains(self, present: torch.Tensor) -> torch.Tensor:
+        """Return which of the peers that are present may train, ``[R]`` bool: those that take part in secret."""
+        return present if self.secret is None else present & self.cohort.joined
+
+    def conceal(self, learner: Inline) -> None:
+        """Delete what the learner shows of who has trained in a round, where that is secret."""
+        if self.secret is not None:
+            learner.update = None
+
+    def weigh(self, plan: Plan) -> Plan:
+        """Return the plan with weights that do not depend on who is in a secret cohort."""
+        if self.secret is None or self.secret.divisor is None:
+            return plan
+        settings: Any = plan.algorithm  # a dataclass, as it has an average that a run has filled in
+        return replace(
+            plan, algorithm=replace(settings, average=replace(self.average, mean_samples=self.secret.divisor))
+        )
 
     def select(self, state: State) -> State:
         """Return the state of the cohort before a round, out of that of all peers."""
@@ -248,6 +378,8 @@ class CohortAlgorithm:
                 "a peer that sits out the round has trained, although the algorithm declares the trait idle_alike; "
                 "declare traits without it"
             )
+        if self.cohorts.cohort.secret:
+            after = replace(after, report=None)  # it shows who has trained
         return self.cohorts.spread(after)
 
 
@@ -264,11 +396,16 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     average, traits, simulated = average_of(plan.algorithm), plan.asked.algorithm, plan.experiment.simulation
     if average is None or not (traits.idle_alike and _declares_round(plan.algorithm) and type(average) is Averaging):
         return None
-    if average.fraction == 1 and not average.dropped:
+    hidden = plan.protection.settings if plan.asked.mode.hides else Settings()
+    public, secret = average.fraction < 1 or average.dropped > 0, hidden.participation < 1
+    if public == secret or (secret and traits.needs_plain_averages):
         return None
     exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
     contested = any(part is not None for part in (plan.codec, plan.rule, plan.attack, plan.stop, plan.source))
-    plain = not contested and not plan.protection.mode.traits.hides
+    contested |= hidden.hidden and plan.zstd is not None  # the size of a compressed row depends on its masks
+    drawn = secret or hidden.noise > 0  # once for all peers, so that what repeats would be other numbers
+    contested |= hidden.hidden and (workers > 1 or (drawn and not plan.protection.secret))
+    plain = not contested and type(plan.protection.mode) in {NoPrivacy, Independent, Pairwise}
     sized = workers == 1 or not average.weighted or average.mean_samples is not None
     lasting = not (simulated.loss or simulated.absence or plan.asynchronous)
     return average if exact and plain and sized and lasting else None
@@ -297,7 +434,14 @@ def recorded_average(plan: Plan, *, workers: int) -> Averaging | None:
     return sampled_average(plan, workers=workers) if many and plain else None
 
 
-def cohorts_of(plan: Plan, state: State, *, shard: Shard) -> Cohorts | AllPeers:
+def cohort_size(plan: Plan, average: Averaging) -> int:
+    """Return how many peers a round computes in the mean: the cohort, and one for all others."""
+    return 1 + (math.ceil(average.count * plan.protection.settings.participation))
+
+
+def cohorts_of(plan: Plan, state: State, *, shard: Shard, source: Source) -> Cohorts | AllPeers:
     """Return the cohorts of a run whose peers take an exact average of a few; otherwise all peers."""
     average = sampled_average(plan, workers=shard.workers)
-    return AllPeers(shard) if average is None else Cohorts(shard, average, state)
+    if average is None:
+        return AllPeers(shard)
+    return Cohorts(shard, average, state, secret=SecretParticipation.of(plan, average, source=source))

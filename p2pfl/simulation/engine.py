@@ -14,6 +14,7 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
+from p2pfl.core.errors import InputError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, Plan
@@ -32,7 +33,7 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreement import close_run, everyone, open_statistics
 from p2pfl.simulation.best_models import BestModels, judge_of
-from p2pfl.simulation.cohort import recorded_average
+from p2pfl.simulation.cohort import recorded_average, sampled_average
 from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, RoundScores, Scores, train_apart
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
@@ -145,6 +146,11 @@ def simulate(
         simulated = partial(simulate_part, resolved, shard, source=drawn)
         if not shard.leads:
             return run_without_loop(simulated(begun=begun, baselines=baselines, resume=resume))
+        if baselines and resolved.federation.lazy:
+            raise InputError(
+                "the samples of clients are loaded where they train, and baselines train on those of all; leave the "
+                "baselines out (baselines=False)"
+            )
         check_runs(resolved, shard.peers, now=began)
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         run_folder = folder(resolved) if callable(folder) else folder
@@ -274,7 +280,7 @@ async def simulate_part(
             played=meter.samples.played,
             baselines=baselines,
             everyone=lambda: everyone(resolved, statistics),
-            gradients=int(steps),
+            gradients=None if _hides_steps(resolved, shard) else int(steps),
             best=kept,
             evaluation=scored.stated,
             apart=apart,
@@ -285,6 +291,12 @@ async def simulate_part(
         )
         run.finish(summary)
     return run
+
+
+def _hides_steps(resolved: Plan, shard: Shard) -> bool:
+    """Return whether only those trained who take part in secret, so that the number of steps says how many did."""
+    secret = resolved.protection.settings.participation < 1
+    return secret and sampled_average(resolved, workers=shard.workers) is not None
 
 
 def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: RecordedPeers, *, round: int) -> None:

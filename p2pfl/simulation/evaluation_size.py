@@ -254,9 +254,9 @@ class RoundScores:
         """Return the scores after a round, given the models of all peers and the peers that the round computed."""
         whole = self.evaluator.scope.full or last
         if self._took_part is not None and isinstance(computed, Cohort):
-            self._took_part.update(computed.drawn.tolist())
-            own = np.searchsorted(computed.members, computed.drawn)
-            self.listed = RecordedPeers.some(self.shard, computed.drawn, own)
+            numbers, own = computed.recorded
+            self._took_part.update(numbers.tolist())
+            self.listed = RecordedPeers.some(self.shard, numbers, own)
             return self.evaluator.members(round, rows, self.listed, whole=last)
         evaluated = self.evaluator.full(rows) if whole else self.evaluator.after(round, rows)
         self.final = evaluated if whole else None
@@ -265,7 +265,7 @@ class RoundScores:
     @property
     def stated(self) -> Evaluated | None:
         """What was evaluated after each round; ``None`` if it was everything."""
-        return self.evaluator.stated(None if self.average is None else self.average.count)
+        return self.evaluator.stated(None if self.average is None else _count_recorded(self.average))
 
     @property
     def late(self) -> bool:
@@ -283,9 +283,14 @@ class RoundScores:
 
 
 def _drawn_before(average: Averaging, *, round: int) -> set[int]:
-    """Return the numbers of the peers that were drawn for any round before one."""
+    """Return the numbers of the peers that had records of any round before one."""
     draws = (average.drawn(earlier) for earlier in range(round))
-    return {number for drawn in draws for number in (range(len(average.peers)) if drawn is None else drawn.tolist())}
+    return {number for drawn in draws for number in ([0] if drawn is None else drawn.tolist())}
+
+
+def _count_recorded(average: Averaging) -> int:
+    """Return how many peers have records of a round: one where all are drawn, and in secret some take part."""
+    return average.count if average.count < len(average.peers) else 1
 
 
 def by_peer(evaluated: Mapping[str, torch.Tensor]) -> list[dict[str, float]]:

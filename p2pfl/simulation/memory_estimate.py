@@ -16,7 +16,7 @@ from p2pfl.core.process import FreeMemory, cores, free_memory, resident_memory
 from p2pfl.experiment import Plan
 from p2pfl.learning import TorchLearner, home
 from p2pfl.results.formats import size
-from p2pfl.simulation.cohort import recorded_average, sampled_average
+from p2pfl.simulation.cohort import cohort_size, recorded_average, sampled_average
 
 FEWEST_COPIES = 3.2
 """Copies of all models that D-PSGD holds at a time: its state, the trained models, and the mixed ones."""
@@ -126,7 +126,7 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
     if average is None:
         computed, edges = count, sum(each.matrix.nnz for each in plan.weights) * count // everyone
     else:
-        computed, edges = min(count, average.count + 1), 0
+        computed, edges = min(count, cohort_size(plan, average)), 0
     records = count * (RECORD * plan.experiment.rounds + PEER)
     if recorded_average(plan, workers=workers) is not None:
         records = computed * plan.experiment.rounds * (RECORD + PEER) + REGISTERED * count

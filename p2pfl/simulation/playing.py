@@ -21,9 +21,10 @@ from p2pfl.learning import home
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
-from p2pfl.simulation.cohort import Cohort, CohortNeighbourhood, cohorts_of
+from p2pfl.simulation.cohort import AllPeers, Cohort, CohortNeighbourhood, Cohorts, cohorts_of
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.private_cohort import PrivateCohort
 from p2pfl.simulation.round_records import move_state
 from p2pfl.simulation.secagg import sum_neighbourhoods
 from p2pfl.simulation.sharding import Shard
@@ -100,9 +101,10 @@ async def play_rounds(
     """
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     shard = shard or Shard(names)
-    masks = _masks(resolved, source) if resolved.masked else None
     faults, end = _limit_faults(resolved, faults, rounds, left)
     neighbourhood = _neighbourhoods(resolved, faults=faults)
+
+    cohorts: Cohorts | AllPeers
 
     def everyone(round: int) -> torch.Tensor:
         return faults.present(names, seed=settings.seed, round=round)  # [N]
@@ -119,9 +121,11 @@ async def play_rounds(
         return net
 
     own = turns if faults.slow else None
-    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count, shard=shard)
+    trains = lambda round: cohorts.trains(present(round))  # noqa: E731 (a statement of its own)
+    learner = Inline(resolved.learner, present=trains, clock=time.perf_counter, turns=own, count=count, shard=shard)
     first = _begun(resolved, learner, left, shard)
-    cohorts = cohorts_of(resolved, first, shard=shard)
+    cohorts = cohorts_of(resolved, first, shard=shard, source=source)
+    masks = _masks(resolved, source, cohorts)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         there = everyone(round)  # [N]
@@ -131,9 +135,8 @@ async def play_rounds(
         lossy = protection.sums is not None and faults != Faults()
         # late releases of slow peers were charged when the others made as many cycles
         paid = None if charge is None or round not in rounds else partial(charge, round, whole=whole and not lossy)
-        hides = protection.mode.wrap(
-            net, settings=protection.settings, masks=among, source=source, round=round, charge=paid
-        )
+        wrap = partial(PrivateCohort.over, protection.mode)
+        hides = wrap(net, settings=protection.settings, masks=among, source=source, round=round, charge=paid)
         return resolved.contested(hides, round=round, observer=net, together=names, sums=shard.sums)
 
     last = first if left is not None and protection.claimed else None
@@ -145,11 +148,12 @@ async def play_rounds(
         last = state if protection.claimed else None
         learner.check()
         net.check()
+        cohorts.conceal(learner)
         if observe is not None:
             await observe(round, state, net, learner)
 
     coroutine = learn(
-        cohorts.play(AttendanceAlgorithm(resolved.played, present=present)),
+        cohorts.play(AttendanceAlgorithm(cohorts.weigh(resolved).played, present=present)),
         learner,
         handed.pop(),
         rounds=range(rounds.start, end),
@@ -178,7 +182,7 @@ def _limit_faults(
         seed = resolved.experiment.seed
         waits = (faults.turns(resolved.topology.peers, seed=seed, round=0) < 0).any()  # some peer is slow
         end *= faults.pace if waits else 1
-    if resolved.masked:
+    if resolved.masked and (faults.absence or faults.slow):
         adjacency = resolved.protection.graph.adjacency
         faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
     return faults, rounds.start if left is not None and left.facts.ended else end
@@ -219,7 +223,10 @@ def _masks_among(masks: Masks | None, names: Sequence[str], present: torch.Tenso
     return None if masks is None else masks.among({*compress(names, present.tolist())}, least=least)
 
 
-def _masks(resolved: Plan, source: Source) -> Masks:
+def _masks(resolved: Plan, source: Source, cohorts: Cohorts | AllPeers) -> Masks | None:
+    """Return the masks of all peers; ``None`` without any, and of cohorts, in whose sum they cancel."""
+    if not resolved.masked or isinstance(cohorts, Cohorts):
+        return None
     graph, settings = resolved.protection.graph, resolved.protection.settings
     secrets = swarm_secrets(graph, source=source, run=resolved.experiment.name)
     return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=graph)

@@ -370,10 +370,10 @@ class StackedNeighbourhood:
         self.received += times * (self.shard.own(torch.from_numpy(np.diff(matrix.indptr))) - 1)
 
 
-def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
+def sizes(released: Released, *, zstd: Zstd | None, margin: float = 0.0) -> torch.Tensor:
     """Return the bytes of a peer's numbers on the wire, ``[N]``: integers travel in four bytes where they fit.
 
-    Those of integers are on the device of the rows, and all others on the CPU.
+    Those of integers are on the device of the rows, and all others on the CPU. Integers may be larger by ``margin``.
     """
     count = len(released.rows)
     if zstd is not None:
@@ -385,7 +385,7 @@ def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
         return torch.full((count,), length)
     low, high = released.rows.amin(-1), released.rows.amax(-1)  # [N]
     bounds = torch.iinfo(torch.int32)
-    return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length)
+    return torch.where((low >= bounds.min + margin) & (high <= bounds.max - margin), length // 2, length)
 
 
 def _compressed_size(released: Released, index: int, *, zstd: Zstd) -> int:

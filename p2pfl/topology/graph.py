@@ -179,6 +179,16 @@ class Topology:
             return self.senders(peer)
         return tuple(sorted({*self.senders(peer), *self.receivers(peer)}))
 
+    def degree(self, peer: str) -> int:
+        """Return the number of neighbours of a peer.
+
+        Examples
+        --------
+        >>> Topology.complete(("ada", "bob", "cleo")).degree("bob")
+        2
+        """
+        return len(self.peers) - 1 if self.is_complete else len(self.neighbours(peer))
+
     def senders(self, peer: str) -> tuple[str, ...]:
         """Return the peers that ``peer`` receives models from, sorted; in an undirected graph, its neighbours."""
         if self.is_complete and peer in self._numbers:

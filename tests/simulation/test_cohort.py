@@ -47,7 +47,8 @@ def cohorts_seen(monkeypatch):
     return seen
 
 
-def everyone(*_, shard):
+def everyone(*_, shard, source):
+    del source
     return AllPeers(shard)
 
 
@@ -206,7 +207,6 @@ def test_the_models_that_a_cohort_receives_weigh_as_those_of_all_peers(monkeypat
 @pytest.mark.parametrize(
     "change",
     [
-        "privacy.mode=pairwise",
         "simulation.absence=0.2",
         "learning.algorithm=scaffold",
         "topology.kind=ring",

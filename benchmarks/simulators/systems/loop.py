@@ -3,20 +3,23 @@
 import copy
 
 import torch
-from task import CLIENTS, COHORT, EVERY, ROUNDS, SAMPLES, accuracy, build, load, now, report, train
+from task import TASK, accuracy, build, client, now, report, test, train
 
-(x, y), test = load()
+test()
+client(0)
 draws = torch.Generator().manual_seed(1)
 begun = now()
 common, score = build(), 0.0
-for number in range(ROUNDS):
-    trained = []
-    for client in torch.randperm(CLIENTS, generator=draws)[:COHORT].tolist():
-        model, own = copy.deepcopy(common), slice(SAMPLES * client, SAMPLES * (client + 1))
-        train(model, x[own], y[own])
+for number in range(TASK.rounds):
+    trained, counts = [], []
+    for chosen in torch.randperm(TASK.clients, generator=draws)[: TASK.cohort].tolist():
+        model, (x, y) = copy.deepcopy(common), client(chosen)
+        train(model, x, y)
         trained.append(model.state_dict())
-    mean = {name: torch.stack([each[name] for each in trained]).mean(0) for name in trained[0]}
+        counts.append(len(y))
+    share = [count / sum(counts) for count in counts]
+    mean = {name: sum(part * each[name] for part, each in zip(share, trained, strict=True)) for name in trained[0]}
     common.load_state_dict(mean)
-    if (number + 1) % EVERY == 0:
-        score = accuracy(common, test)
+    if (number + 1) % TASK.every == 0:
+        score = accuracy(common)
 report(score, begun=begun, ended=now(), version=torch.__version__)

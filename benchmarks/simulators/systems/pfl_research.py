@@ -14,56 +14,63 @@ from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
-from task import BATCH, CLIENTS, COHORT, EVERY, RATE, ROUNDS, SAMPLES, accuracy, build, load, now, report
+from task import TASK, accuracy, build, now, report, test
+from task import client as samples
 
-(x, y), test = load()
+test()
+samples(0)
 
 
-class Logistic(torch.nn.Module):
+class Scored(torch.nn.Module):
     """The model, with the loss and the scores that pfl asks for."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.linear = build()
+        self.inner = build()
 
     def loss(self, features: torch.Tensor, classes: torch.Tensor, *, eval: bool = False) -> torch.Tensor:
         """Return the mean loss of a batch."""
         self.eval() if eval else self.train()
-        return torch.nn.functional.cross_entropy(self.linear(features), classes)
+        return torch.nn.functional.cross_entropy(self.inner(features), classes)
 
     @torch.no_grad()
     def metrics(self, features: torch.Tensor, classes: torch.Tensor) -> dict[str, Weighted]:
         """Return the accuracy of a batch."""
-        right = int((self.linear(features).argmax(1) == classes).sum())
+        self.eval()
+        right = int((self.inner(features).argmax(1) == classes).sum())
         return {"accuracy": Weighted(right, len(classes))}
 
 
 def client(number: int) -> Dataset:
     """Return the data of one client."""
-    own = slice(SAMPLES * number, SAMPLES * (number + 1))
-    return Dataset(raw_data=[x[own], y[own]], user_id=str(number))
+    return Dataset(raw_data=[*samples(number)], user_id=str(number))
 
 
 torch.manual_seed(0)
 np.random.seed(0)  # noqa: NPY002 (its samplers use this generator)
 begun = now()
-logistic = Logistic()
+scored = Scored()
 model = PyTorchModel(
-    model=logistic,
+    model=scored,
     local_optimizer_create=torch.optim.SGD,
-    central_optimizer=torch.optim.SGD(logistic.parameters(), lr=1.0),
+    central_optimizer=torch.optim.SGD(scored.parameters(), lr=1.0),
 )
-clients = FederatedDataset(client, get_user_sampler("random", list(range(CLIENTS))))
+clients = FederatedDataset(client, get_user_sampler("random", list(range(TASK.clients))))
 evaluated = NNEvalHyperParams(local_batch_size=1000)
 FederatedAveraging().run(
     algorithm_params=NNAlgorithmParams(
-        central_num_iterations=ROUNDS, evaluation_frequency=EVERY, train_cohort_size=COHORT, val_cohort_size=0
+        central_num_iterations=TASK.rounds,
+        evaluation_frequency=TASK.every,
+        train_cohort_size=TASK.cohort,
+        val_cohort_size=0,
     ),
     backend=SimulatedBackend(training_data=clients, val_data=None),
     model=model,
-    model_train_params=NNTrainHyperParams(local_learning_rate=RATE, local_num_epochs=1, local_batch_size=BATCH),
+    model_train_params=NNTrainHyperParams(
+        local_learning_rate=TASK.rate, local_num_epochs=1, local_batch_size=TASK.batch
+    ),
     model_eval_params=evaluated,
-    callbacks=[CentralEvaluationCallback(Dataset(raw_data=list(test)), evaluated, frequency=EVERY)],
+    callbacks=[CentralEvaluationCallback(Dataset(raw_data=[*test()]), evaluated, frequency=TASK.every)],
 )
 ended = now()
-report(accuracy(logistic.linear, test), begun=begun, ended=ended, version=version("pfl"))
+report(accuracy(scored.inner), begun=begun, ended=ended, version=version("pfl"))

@@ -129,7 +129,7 @@ def _mask(resolved: Plan) -> dict[str, Any] | None:
 
 def _topology(resolved: Plan) -> dict[str, Any]:
     topology, weights = resolved.topology, resolved.weights
-    degrees = sorted(len(topology.union.neighbours(peer)) for peer in topology.peers)
+    degrees = sorted(topology.union.degree(peer) for peer in topology.peers)
     squares = np.mean([np.asarray(each.matrix.power(2).sum(axis=1)) for each in weights], axis=0)  # [N]
     return {
         "kind": "file" if resolved.experiment.topology.files else resolved.experiment.topology.kind,

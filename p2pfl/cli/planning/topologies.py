@@ -53,7 +53,7 @@ def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
     graphs.check_connected(topology)
     phases = [topology.at(phase) for phase in range(topology.period)]
     rule, weights = _weights(phases)
-    degrees = sorted(len(topology.union.neighbours(peer)) for peer in topology.peers)
+    degrees = sorted(topology.union.degree(peer) for peer in topology.peers)
     received = np.concatenate([np.diff(phase.adjacency.indptr) for phase in phases])  # [period N]
     rho = graphs.contraction(weights)
     constant = topology.period == 1 and not topology.at(0).directed and 0 < rho < 1

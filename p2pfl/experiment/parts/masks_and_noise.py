@@ -220,7 +220,7 @@ def sizes_masks(wanted: schema.PrivacySettings, mode: ModeTraits) -> bool:
 def _check_partners(wanted: schema.PrivacySettings, graph: graphs.Topology, *, claimed: bool) -> None:
     """Refuse a mask graph in which a peer can never have enough partners."""
     needed = fewest_partners(wanted, claimed=claimed)
-    fewest, peer = min((len(graph.neighbours(peer)), peer) for peer in graph.peers)
+    fewest, peer = min((graph.degree(peer), peer) for peer in graph.peers)
     if fewest < needed and wanted.mask != 0:
         why = "privacy.colluders + 1" if wanted.partners is None else "privacy.partners"
         raise ExperimentError(

@@ -30,7 +30,7 @@ from typing import Literal
 
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting.colluders import Search, worst_rows
-from p2pfl.privacy.accounting.leakage import NoiseCover, find_first_highest
+from p2pfl.privacy.accounting.leakage import NoiseCover, check_deviations, complete_leak, find_first_highest
 from p2pfl.topology import Topology
 
 Adjacency = Literal["zero-out", "replace"]
@@ -113,6 +113,17 @@ def account(
     (0.486346, 1.0, 'enumerated')
     """
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
+    if graph.is_complete and isinstance(colluders, int) and 0 <= colluders < len(graph.peers) - 1:
+        check_deviations(noise=noise, mask=mask)
+        return Guarantee(
+            observer=name_observer(colluders),
+            colluders=graph.peers[:colluders],
+            adjacency=adjacency,
+            mu=change * math.sqrt(complete_leak(len(graph.peers) - colluders, noise=noise, mask=mask)),
+            local=change / noise if noise else math.inf,
+            peer=graph.peers[colluders],
+            search="exact",
+        )
     cover = NoiseCover.of(graph, noise=noise, mask=mask)
     search: Search = "exact"
     if isinstance(colluders, int):
@@ -223,10 +234,10 @@ def find_isolated(
     0.589
     """
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
-    peer = min(graph.peers, key=lambda each: len(graph.neighbours(each)))
+    peer = min(graph.peers, key=graph.degree)
     if not noise:
         return peer, math.inf
-    partners = max(0, len(graph.neighbours(peer)) - colluders)
+    partners = max(0, graph.degree(peer) - colluders)
     return peer, change / math.sqrt(noise**2 + partners * (mask * noise) ** 2 / (mask**2 + noise**2))
 
 

@@ -120,8 +120,16 @@ def calibrate(
     weights = weights or metropolis(graph)
     _check(graph, weights, mu=mu, clip=clip, rounds=rounds, steps=steps)
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
-    prices = _Prices.of(graph, weights, steps=steps, horizon=rounds)
-    noise, mask = _noises(graph, prices, allowed=(mu / change * (1 - _RELATIVE_SLACK)) ** 2, colluders=colluders)
+    allowed = (mu / change * (1 - _RELATIVE_SLACK)) ** 2
+    if graph.is_complete and weights.averages and 0 <= colluders < len(graph.peers) - 1:
+        prices = _Prices(rounds / len(graph.peers), 0.0, 0.0)
+        sets: dict[Rows, tuple[_Spectrum, ...]] = {
+            tuple(range(colluders)): (_Spectrum.complete(len(graph.peers) - colluders),)
+        }
+        noise, mask = _NoiseBound(allowed, len(graph.peers), sets).best(prices)
+    else:
+        prices = _Prices.of(graph, weights, steps=steps, horizon=rounds)
+        noise, mask = _noises(graph, prices, allowed=allowed, colluders=colluders)
     against = partial(account, graph, clip=clip, bits=bits, adjacency=adjacency, size=size)
     guarantee = against(noise=noise, mask=mask, colluders=colluders)
     if guarantee.mu > mu:  # scaling both leaves the worst set the worst
@@ -274,18 +282,22 @@ class _Spectrum:
 
     Parameters
     ----------
+    count
+        C, its number of peers.
     values
-        ``[C - 1]``, eigenvalues of its Laplacian but the zero.
+        ``[V]``, eigenvalues of its Laplacian but the zero.
     squares
-        ``[C, C - 1]``, squared entries of their vectors.
+        ``[C, V]``, squared entries of their vectors; one row where all are equal.
     """
 
+    count: int
     values: Floats
     squares: Floats
 
-    @property
-    def count(self) -> int:
-        return len(self.squares)
+    @classmethod
+    def complete(cls, count: int) -> _Spectrum:
+        """Return that of a complete graph, whose Laplacian has one eigenvalue besides the zero."""
+        return cls(count, np.array([float(count)]), np.array([[1 - 1 / count]]))
 
     def excess(self, noise: float, mask: float, allowed: float) -> float:
         """Return the excess of the largest leak over the permitted one, relative to it."""
@@ -313,7 +325,7 @@ def _spectra(cover: NoiseCover, kept: Ints) -> Iterator[_Spectrum]:
         part = kept[label == number]
         joined = (cover.masks[part][:, part] > 0).toarray().astype(np.float64)  # [C, C]
         values, vectors = scipy.linalg.eigh(np.diag(joined.sum(axis=1)) - joined)
-        yield _Spectrum(values[1:], vectors[:, 1:] ** 2)
+        yield _Spectrum(len(part), values[1:], vectors[:, 1:] ** 2)
 
 
 def _check(graph: Topology, weights: Weights, *, mu: float, clip: float, rounds: int, steps: int) -> None:

@@ -50,7 +50,7 @@ def find_parted_peers(graph: Topology, *, colluders: int) -> tuple[str, ...]:
     >>> find_parted_peers(complete(3), colluders=1), find_parted_peers(star(4), colluders=0)
     (('peer0', 'peer1'), ())
     """
-    for peer in graph.peers:
+    for peer in graph.peers[:1] if graph.is_complete else graph.peers:  # where all are alike, one is enough
         near = graph.neighbours(peer)
         if len(near) <= colluders:
             return (peer,)

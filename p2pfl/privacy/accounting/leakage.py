@@ -44,6 +44,32 @@ def find_first_highest(leaks: Floats) -> int:
     return int(np.argmax(leaks >= most - 1e-9 * abs(most))) if math.isfinite(most) else int(np.argmax(leaks))
 
 
+def check_deviations(*, noise: float, mask: float) -> None:
+    """Raise :class:`InputError` for a deviation that is negative or infinite."""
+    for name, deviation in (("noise", noise), ("mask", mask)):
+        if not 0 <= deviation < math.inf:
+            raise InputError(f"the {name} deviation is {deviation}, but must be at least 0; 0 adds no {name}")
+
+
+def complete_leak(count: int, *, noise: float, mask: float) -> float:
+    r"""Return the leak of each of so many honest peers that all share masks of one deviation.
+
+    The Laplacian of a complete graph has the eigenvalue 0 once, of the constant vector, and n otherwise:
+
+    .. math:: (\Sigma^{-1})_{uu} = \frac{1}{n s^2} + \frac{1 - 1/n}{s^2 + n m^2}
+
+    Examples
+    --------
+    >>> from p2pfl.topology import complete
+    >>> cover = NoiseCover.of(complete(5), noise=0.5, mask=2.0)
+    >>> math.isclose(cover.leaks(cover.honest(()))[0], complete_leak(5, noise=0.5, mask=2.0))
+    True
+    """
+    if not noise:
+        return math.inf
+    return 1 / (count * noise**2) + (1 - 1 / count) / (noise**2 + count * mask**2)
+
+
 @dataclass(frozen=True, eq=False)
 class NoiseCover:
     """The noise that covers a round, as variances in peer order.
@@ -76,9 +102,7 @@ class NoiseCover:
         >>> [round(float(cover.leaks(cover.honest(colluders))[0]), 7) for colluders in ((), {"peer1"})]
         [0.163095, 0.2365327]
         """
-        for name, deviation in (("noise", noise), ("mask", mask)):
-            if not 0 <= deviation < math.inf:
-                raise InputError(f"the {name} deviation is {deviation}, but must be at least 0; 0 adds no {name}")
+        check_deviations(noise=noise, mask=mask)
         count, square = len(graph.peers), mask**2
         masks = scipy.sparse.csr_array((count, count))
         if square >= np.finfo(np.float64).tiny:  # a square that underflows covers nothing

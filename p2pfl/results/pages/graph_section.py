@@ -46,7 +46,7 @@ def neighbourhoods(run: Run) -> list[Block | None]:
 
 def _facts(run: Run, topology: Topology | Schedule) -> dict[str, object]:
     union = topology.union
-    degrees = sorted(len(union.neighbours(peer)) for peer in union.peers)
+    degrees = sorted(union.degree(peer) for peer in union.peers)
     facts: dict[str, object] = {
         "peers": len(union.peers),
         "edges": len(union.edges),

@@ -42,7 +42,7 @@ def digests(federation: Federation, *, peers: Iterable[str] | None = None) -> di
     >>> [digests(one)["peers"][name] == digests(other)["peers"][name] for name in ("ada", "bob")]
     [True, False]
     """
-    if not any(map(len, federation.train.values())):
+    if federation.lazy or not any(map(len, federation.train.values())):
         return {}
     names = federation.peers if peers is None else tuple(peers)
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
