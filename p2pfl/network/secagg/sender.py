@@ -142,7 +142,7 @@ class SumSender:
                 raise PrivacyError(f"the {slot} includes {self.peer}, which is not ready for it; ignore it")
             self._closed[receiver] = max(gossip_step, self._closed.get(receiver, gossip_step))
             return []
-        incarnation = self.seal.incarnation(receiver)
+        incarnation, first = self.seal.incarnation(receiver), term.call is None
         if term.call is None:
             term.call, term.incarnation = call, incarnation
         if (term.call.here, term.call.marks) != (call.here, call.marks):
@@ -151,7 +151,7 @@ class SumSender:
             raise PrivacyError(f"{receiver} has sent two different participant sets for the {slot}; exclude it")
         if self.peer not in call.here:
             self.withhold(receiver)
-        elif term.sent is None:
+        elif first:
             self._check(term, call)
         return [] if term.sent is None else term.sent.again(receiver, offset=0)
 

@@ -155,6 +155,16 @@ def test_what_a_sender_repeats_is_that_it_is_ready_and_then_that_it_waits_for_co
     assert len(ada.take("eve", call)) == 3  # all pieces were lost
 
 
+def test_a_set_that_arrives_again_while_the_term_is_masked_changes_nothing(begun):
+    receiver, (ada, *_) = begun
+    call, slot = receiver.close(), SumSlot("eve", 0, 0)
+    ada.take("eve", call)
+    share = ada.mask(slot, TERM)
+    assert ada.take("eve", call) == []
+    assert not ada.over("eve", (0, 0))
+    assert len(ada.give(slot, share, piece=16)) == 3
+
+
 # Who comes back, or disappears
 
 
