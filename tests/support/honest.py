@@ -13,7 +13,7 @@ import torch
 
 from ballots import AGAIN, COUNTS, cast, decision, prepare, promised
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
-from known_peers import IDENTITIES, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership, seal
+from known_peers import IDENTITIES, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -32,7 +32,7 @@ from p2pfl.network.protocol.wire.messages import (
     Telemetry,
 )
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
-from p2pfl.network.protocol.wire.sum_messages import OfSums, RollCall
+from p2pfl.network.protocol.wire.sum_messages import OfSums, RollCall, sum_statement
 from p2pfl.network.protocol.wire.tags import TAG_BYTES, add_tags, parts
 from p2pfl.network.protocol.wire.total_messages import (
     Abort,
@@ -58,7 +58,6 @@ from p2pfl.network.protocol.wire.verdict_messages import (
 )
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.network.protocol.wire.wire_rows import encode_row, head_of, read_row
-from p2pfl.privacy.secagg.protocol import SumSlot
 
 # ---------------------------------------------------------------------- verdicts
 
@@ -186,9 +185,9 @@ def genuine(message):
     match message:
         case Announcement():
             return message.sign(IDENTITIES["ada"], swarm=SWARM)
-        case RollCall(round, step, here):
-            signature = seal("ada").sign(SumSlot("ada", round, step), here, domain="roll")
-            return RollCall(round, step, here, signature)
+        case RollCall():
+            statement = sum_statement(announcement("ada").announced, swarm=SWARM, call=message)
+            return msgspec.structs.replace(message, signature=IDENTITIES["ada"].sign(statement, domain="roll"))
         case AgreedParticipants():
             statement = participants_statement(message, swarm=SWARM)
             signature = IDENTITIES["ada"].sign(statement, domain="participants")
@@ -287,18 +286,8 @@ def added(message):
     elif isinstance(message, OfTotals):
         totals(kind).receive("ada", message)
     else:
-        heard(adding(kind).receive("ada", message))
-
-
-def heard(hearing):
-    """Run what awaits nothing where terms are small."""
-    try:
-        hearing.send(None)
-    except StopIteration as ended:
-        for _, answer in ended.value:
+        for _, answer in adding(kind).receive("ada", message):
             decode(encode(answer))
-    finally:
-        hearing.close()
 
 
 def kept(row, *, trailer=SIGNED):

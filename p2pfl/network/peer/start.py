@@ -193,7 +193,7 @@ async def join(
     relay = None
     if plan.protection.sums is not None:
         seal = Seal(start.identity, start.membership)
-        relay = sum_relay(plan, start.name, seal=seal, source=source, meter=meter)
+        relay = sum_relay(plan, start.name, seal=seal, meter=meter)
     hiding = ModelProtection(
         plan,
         session,

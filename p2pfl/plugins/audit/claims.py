@@ -59,12 +59,11 @@ SENTENCES = {
     ),
     # live sums
     "terms are masked": "Contributions as sent are uniform in the ring, bit by bit (standard deviations off).",
-    "own masks are there": "All senders of a sum together cannot remove their own masks (standard deviations off).",
-    "masks of pairs are there": (
-        "Without the senders' own masks a receiver cannot read any contribution (standard deviations off)."
+    "sums of some terms stay masked": (
+        "All contributions to a sum but one leave uniform masks together (standard deviations off)."
     ),
     "masks of sums are never used again": "Two contributions of a sender differ by uniform numbers.",
-    "keys of sums are of one use": "The key of a mask is of one receiver, round and gossip step (keys that are not).",
+    "keys of sums are of one use": "The key of a mask is of one sum and participant set (keys that are not).",
     # totals
     "masks of totals cancel": "The masks of a total leave the exact sum.",
     "masks of totals are uniform": "What a peer adds to a total is uniform in its ring (standard deviations off).",

@@ -35,7 +35,6 @@ from p2pfl.privacy import PrivateNeighbourhood, Settings
 from p2pfl.privacy import release as release_
 from p2pfl.privacy.accounting import accountant
 from p2pfl.privacy.keys import SecretSource, SeededSource, SenderKey
-from p2pfl.privacy.secagg import protocol as secagg
 from p2pfl.results.spending import sampling
 from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import metropolis, ring
@@ -95,26 +94,6 @@ def without(place):
 def cut(patch):
     """Cut all normal numbers at three deviations."""
     drawn_as(lambda numbers: np.clip(numbers, -3.0, 3.0))(patch)
-
-
-def unmasked(keep):
-    """Leave out masks of sums; ``keep(key, own)`` says which stay."""
-
-    def build(patch):
-        own, begin, mask = set(), secagg.Sender.__init__, secagg.mask
-
-        def noted(self, *args, **how):
-            begin(self, *args, **how)
-            own.add(self._own)
-
-        def fewer(values, *, plus, minus):
-            some = [[key for key in keys if keep(key, own)] for keys in (plus, minus)]
-            mask(values, plus=some[0], minus=some[1])
-
-        patch.setattr(secagg.Sender, "__init__", noted)
-        patch.setattr(secagg, "mask", fewer)
-
-    return build
 
 
 def seeded_peers(patch):
@@ -295,7 +274,7 @@ LIVE = (
     "tests/network/peer/attacks/test_security.py",
     "tests/network/peer/test_live.py",
 )
-SUMS = ("tests/privacy/secagg/test_protocol.py", "tests/network/secagg/test_live.py")
+SUMS = ("tests/privacy/secagg/test_protocol.py", "tests/network/secagg/test_sum_relay.py")
 
 EPOCHS = ("tests/privacy/keys/test_exchange.py", *LIVE)
 ENVELOPE = ("tests/network/protocol/wire/test_envelope.py", *SEALED)

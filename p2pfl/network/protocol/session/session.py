@@ -336,7 +336,7 @@ class Session:
     _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Session, Any], None]]] = {
         events.Received: lambda self, event: self.receiving.receive(event),
         events.Read: lambda self, event: self.receiving.read(event),
-        events.Summed: lambda self, event: self.receiving.finish_sum(event),
+        events.SumRefused: lambda self, event: self.receiving.refuse_sum(event),
         events.Tick: _tick,
         events.Connected: _reconnect,
         events.Stored: _finish_write,
