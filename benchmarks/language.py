@@ -32,9 +32,6 @@ from p2pfl.plugins.language import TrainerLearner, unpack_gguf
 from p2pfl.privacy.keys import FIRST, SeededSource
 
 PEERS = 8
-PATIENCE = {"transport": {"patience": 7200.0, "gather": 7200.0}}
-"""Seconds that live peers of one process wait for each other, as they train in turn."""
-
 SEED = 7
 TARGETS = ["q_proj", "v_proj"]
 
@@ -126,6 +123,11 @@ def learner_of(
     return TrainerLearner(trainers, rounds=options.rounds, seed=SEED, adapters=options.adapters)
 
 
+def patience(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of how long live peers of one process, which train in turn, wait for each other."""
+    return {"transport": {"patience": options.patience, "gather": options.patience}}
+
+
 async def live(learner: TrainerLearner, options: argparse.Namespace, *, victim: str | None = None) -> dict[str, Any]:
     """Return the final state and the records of live peers under masks, of which one may die after the first round."""
     graph, transport = p2pfl.topology.complete(options.peers), p2pfl.MemoryTransport()
@@ -148,7 +150,7 @@ async def live(learner: TrainerLearner, options: argparse.Namespace, *, victim: 
             rounds=options.rounds,
             seed=SEED,
             privacy=p2pfl.Pairwise(mask=options.mask, departures=departures),
-            settings=PATIENCE,
+            settings=patience(options),
             live=True,
         )
         source = SeededSource(SEED)
@@ -170,7 +172,7 @@ def prove(task: Task, options: argparse.Namespace) -> dict[str, Any]:
     data = parts(task, peers=options.peers, sequences=options.sequences, tests=options.tests, length=options.length)
     learner = learner_of(task, data, options)
     peers, graph = tuple(data), p2pfl.topology.complete(options.peers)
-    common = {"rounds": options.rounds, "seed": SEED, "settings": PATIENCE}
+    common = {"rounds": options.rounds, "seed": SEED, "settings": patience(options)}
     masks = p2pfl.Pairwise(mask=options.mask)
     began = time.process_time()
     before = learner.evaluate(learner.start(peers), peers=peers)["perplexity"]
@@ -239,6 +241,9 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tests", type=int, default=4)
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument(
+        "--patience", type=float, default=600.0, help="seconds of all peers' rounds; a death costs a few"
+    )
     parser.add_argument("--mask", type=float, default=0.01)
     parser.add_argument("--epsilon", type=float, default=8.0)
     parser.add_argument("--clip", type=float, default=0.1)
