@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from msgspec import Meta
 
-from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, train_while
+from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, lacks_moments, train_while
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
@@ -75,7 +75,7 @@ class DiLoCo(Local):
     (tensor([[1.2250]]), tensor([[1.5000]]))
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, full_participation=True)
+    traits: ClassVar[Traits] = Traits(linear=True, full_participation=True, moments=("momentum",))
     gossip: Gossip = UNSET
     global_rate: Annotated[float, Meta(gt=0)] = 0.7
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
@@ -105,6 +105,7 @@ class DiLoCo(Local):
         """Run one round of local training, gossip and the outer step."""
         where = self.places(state.rows.shape[-1], round=round) if self.fragments > 1 else None  # [Q]
         before, since = _part(state.rows, where), derived(lambda rows: _part(rows, where), state.public)  # [R, Q]
+        arrives = lacks_moments(self, state, round=round)
         momentum = state.extra.get("momentum", torch.zeros_like(state.rows))  # [R, P]
         training = learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         if self.overlap == "none":
@@ -114,6 +115,8 @@ class DiLoCo(Local):
             fitted, mixed = await train_while(learner, training, self._mixed(net, before, since=since))
         after = _part(fitted.rows, where)  # [R, Q]
         change = after - before if self.overlap == "start" else mixed.rows - since.rows
+        if arrives:
+            change = torch.zeros_like(change)
         step, part = self.step(change, _part(momentum, where))
         extra = {"momentum": _with_part(momentum, part, where)}
         if self.overlap == "start":
@@ -121,10 +124,10 @@ class DiLoCo(Local):
         # not since + step, so that a step that is the change gives the average itself
         slow = derived(lambda rows: rows + (step - change), mixed)  # [R, Q]
         public = slow if where is None else derived(partial(_with_part, where=where), state.public, slow)
-        if self.overlap == "late" and round > 0:  # in the first round there was nothing to send
-            after = torch.lerp(slow.rows, after, self.keep)
-        elif self.overlap == "none":
+        if self.overlap == "none" or arrives:
             after = slow.rows
+        elif round > 0:  # in the first round there was nothing to send
+            after = torch.lerp(slow.rows, after, self.keep)
         return State(_with_part(fitted.rows, after, where), public, fitted.memory, extra, fitted.report)
 
     async def _mixed(self, net: Neighbourhood, rows: Rows, *, since: Public) -> Public:
