@@ -16,6 +16,9 @@ from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits
 
+KEEP = 0.5
+"""Share of the local model that a late step leaves by default."""
+
 
 @dataclass(frozen=True)
 class DiLoCo(Local):
@@ -52,13 +55,13 @@ class DiLoCo(Local):
         :math:`\Delta_i = \theta_i - \phi_i`. Nothing is stale. ``"late"`` mixes the models that the round before left
         while the next training runs; its step is one round late.
     keep
-        Share of the local model that a late step leaves: :math:`\theta_i \leftarrow \alpha \theta_i + (1 - \alpha)
-        \phi_i`.
+        Share of the local model that a late step leaves, 0.5 if ``None``:
+        :math:`\theta_i \leftarrow \alpha \theta_i + (1 - \alpha) \phi_i`.
 
     Raises
     ------
     ExperimentError
-        ``overlap="start"`` with several fragments.
+        ``overlap="start"`` with several fragments, or ``keep`` without ``overlap="late"``.
 
     References
     ----------
@@ -82,13 +85,17 @@ class DiLoCo(Local):
     nesterov: bool = True
     fragments: Annotated[int, Meta(ge=1)] = 1
     overlap: Literal["none", "start", "late"] = "none"
-    keep: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    keep: Annotated[float, Meta(ge=0, le=1)] | None = None
 
     def __post_init__(self) -> None:
         if self.fragments > 1 and self.overlap == "start":
             raise ExperimentError(
                 'overlap = "start" mixes the whole models with which training begins; set fragments to 1, or overlap '
                 'to "late"'
+            )
+        if self.keep is not None and self.overlap != "late":
+            raise ExperimentError(
+                f'keep = {self.keep:g} is the share that a late step leaves; leave it out, or set overlap to "late"'
             )
 
     def places(self, size: int, *, round: int) -> torch.Tensor:
@@ -127,7 +134,7 @@ class DiLoCo(Local):
         if self.overlap == "none" or arrives:
             after = slow.rows
         elif round > 0:  # in the first round there was nothing to send
-            after = torch.lerp(slow.rows, after, self.keep)
+            after = torch.lerp(slow.rows, after, KEEP if self.keep is None else self.keep)
         return State(_with_part(fitted.rows, after, where), public, fitted.memory, extra, fitted.report)
 
     async def _mixed(self, net: Neighbourhood, rows: Rows, *, since: Public) -> Public:
