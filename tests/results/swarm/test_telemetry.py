@@ -59,6 +59,7 @@ KEPT_BACK = {
     "steps_unsettled": "it comes when the connection ends",
     "sums_unsettled": "it comes when the connection ends",
     "consensus_unknown": "it contains the message of an error",
+    "quality_lowered": "it contains the message of an error",
     "common_scores_unknown": "it contains the message of an error",
     "peer_announced": "the observer itself sees it",
     "peer_silent": "the observer itself sees it",
