@@ -35,8 +35,8 @@ class TopK:
     r"""Codec that keeps the k numbers of largest magnitude, with their places; all others become zero.
 
     :math:`\lVert Q(x) - x \rVert^2 \le (1 - k / P) \lVert x \rVert^2` without ``bits``. With ``bits``, a kept number
-    travels as its sign and one of :math:`2^{b-1}` magnitudes, the middles of equal parts of the range of each 1,024 numbers; the
-    lowest is at most twice the smallest of them, so that no number becomes worse than zero.
+    travels as its sign and one of :math:`2^{b-1}` magnitudes, the middles of equal parts of the range of each
+    1,024 numbers; the lowest is at most twice the smallest of them, so that no number becomes worse than zero.
 
     Parameters
     ----------
