@@ -11,6 +11,7 @@ import torch
 
 from p2pfl.core.neighbourhood import Neighbourhood, Public, check_public, derived
 from p2pfl.core.rows import Rows, norms, to_device
+from p2pfl.core.traits import UNDECLARED
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 
 Result = TypeVar("Result")
@@ -190,6 +191,12 @@ def start(learner: Learner, peers: tuple[str, ...]) -> State:
 def change(before: State, after: State) -> torch.Tensor:
     r"""Return how far a round moved the public models, ``[R, 1]``: :math:`\lVert x_{t+1} - x_t \rVert_2`."""
     return norms(after.public.rows - before.public.rows)
+
+
+def lacks_moments(algorithm: object, state: State, *, round: int) -> bool:
+    """Return whether a peer comes late, whose change is all that the others have learned: it takes their average."""
+    moments = getattr(algorithm, "traits", UNDECLARED).moments
+    return round > 0 and not state.extra.keys() >= {*moments}
 
 
 class Idle:

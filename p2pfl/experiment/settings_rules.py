@@ -13,6 +13,8 @@ from typing import Any
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.composition import Composition
 
+FRAGMENTS = "learning.algorithm_options.fragments"
+
 When = Callable[[Composition], object]
 """Condition of a rule: false, or a reason that may be part of its sentence."""
 
@@ -440,7 +442,7 @@ PRIVATE = (
         PAIRWISE,
     ),
     SettingsRule(
-        "learning.algorithm_options.fragments",
+        FRAGMENTS,
         lambda it: it.mode.sums and _fragments(it),
         'with privacy.mode = "{mode}", because sums of other parts of the models each round show more than was checked',
         'leave it out, or set privacy.mode to "pairwise"',
@@ -477,7 +479,13 @@ def _goes_on(when: When) -> When:
 
 def _fragments(it: Composition) -> bool:
     """Return whether each round releases another part of the model."""
-    return int(it.experiment.learning.algorithm_options.get("fragments", 1)) > 1
+    return _fragment_count(it) > 1
+
+
+def _fragment_count(it: Composition) -> int:
+    """Return of how many parts a model each round releases the next one."""
+    count = it.value(FRAGMENTS)
+    return count if isinstance(count, int) else 1
 
 
 DECIDED = (
@@ -679,6 +687,22 @@ def _many(it: Composition) -> bool:
     return it.live and it.graph is not None and it.graph.peers > MAX_ALL_TO_ALL
 
 
+RARE = (
+    SettingsRule(
+        FRAGMENTS,
+        lambda it: _fragment_count(it) > max(1, it.experiment.rounds),
+        "with rounds = {it.experiment.rounds}, because each round sends one fragment and some would never be sent",
+        "set it to at most the number of rounds",
+    ),
+    SettingsRule(
+        "learning.algorithm_options.overlap",
+        lambda it: it.experiment.rounds == 1 and it.value("learning.algorithm_options.overlap") in ("start", "late"),
+        "with rounds = 1, because the models that travel are those before the only training",
+        'set rounds to 2 or more, or overlap to "none"',
+    ),
+)
+"""Rounds in which parts of models travel, or models before their training."""
+
 CROWDED = (
     SettingsRule(
         "topology.kind",
@@ -701,6 +725,7 @@ RULES = (
     *COMPRESSED,
     *UNSCORED,
     *MIXED,
+    *RARE,
     *CROWDED,
 )
 """All of them, in the order in which they are reported."""

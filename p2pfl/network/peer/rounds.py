@@ -15,7 +15,7 @@ from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
+from p2pfl.network.peer.joining.late_arrival import ForgetMoments, LateArrival, SkipTraining
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.masking.round_attempts import Attempts, RetryAttempt, StopReachedError
@@ -135,6 +135,8 @@ class Rounds:
         self.done = self._saved = first.done
         self.next = first.round
         self.ended: Literal["played", "budget", "partners", "undecided"] | None = None
+        span = getattr(parts.plan.algorithm, "fragments", 1) if first.late else 0
+        self._late = range(first.round, first.round + span)
         self._apart = rounds_apart(parts.plan)  # from one checkpoint to the next
         self._refused = set[str]()  # neighbours of whose unusable models people have been told
         self._improving: torch.Tensor | None = None  # 1 if the last round had a better model than all before, [1, 1]
@@ -167,8 +169,8 @@ class Rounds:
         parts, plan, first = self.parts, self.parts.plan, self.first
         try:
             return await learn(
-                self._repeat(plan.played),
-                SkipTraining(parts.training, round=first.round) if first.late else parts.training,
+                self._repeat(ForgetMoments(plan.played, plan.asked.algorithm.moments, rounds=self._late)),
+                SkipTraining(parts.training, rounds=self._late) if first.late else parts.training,
                 self.state,
                 rounds=_turns(parts.connection, plan, rounds),
                 neighbourhood=self._attempt,
@@ -208,11 +210,10 @@ class Rounds:
 
     def protect(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
-        plan, first = self.parts.plan, self.first
+        plan = self.parts.plan
         hidden = self.parts.hiding.private(net, round=round)
         safe = plan.contested(hidden, round=round, observer=net, elsewhere=asyncio.to_thread)
-        late = first.late and round == first.round
-        return LateArrival(safe, net) if late else safe
+        return LateArrival(safe, net) if round in self._late else safe
 
     # ------------------------------------------------------------------ after a round
 
