@@ -142,7 +142,7 @@ async def live(learner: TrainerLearner, options: argparse.Namespace, *, victim: 
             if name == victim and record.round == 0:
                 tasks[name].cancel()  # it leaves without a goodbye
 
-        departures = "unsettled" if victim is None else "go_on"
+        departures = "wait" if victim is None else "go_on"
         plan = p2pfl.compose(
             p2pfl.FedAvg(),
             learner,

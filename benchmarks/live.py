@@ -7,7 +7,7 @@ real peers whose learner does nothing; bare ones publish and count 256 KiB messa
 no credit, no digest, no reassembly, no average. Both wait for their neighbours every round. Sealing ones
 are bare ones that encrypt and decrypt each message, as ours do, with the same cipher. Processor time is that of a peer
 in a round, and hardly depends on other work on the machine. ``--variants`` compares ours with ours at quality of
-service 0, and with ours on the event loop of uvloop where that is installed.
+service 0, and with ours on the event loop of uvloop where that is installed; ``--masks`` with ours under masks.
 """
 
 import argparse
@@ -103,7 +103,9 @@ class Cost:
     memory: int
 
 
-def ours(name: str, url: str, load: Load, pipe: Connection, *, qos: int = 1, loop: Any = None) -> None:
+def ours(
+    name: str, url: str, load: Load, pipe: Connection, *, qos: int = 1, loop: Any = None, masks: bool = False
+) -> None:
     """Run one of our peers, with threads and memory as in the processes of ``p2pfl run``; report its cost."""
     torch.set_num_threads(1)
     one_heap()
@@ -113,6 +115,7 @@ def ours(name: str, url: str, load: Load, pipe: Connection, *, qos: int = 1, loo
             "topology": {"kind": "ring", "peers": load.peers},
             "data": {"name": "wine"},
             "transport": {"patience": 60.0},
+            "privacy": {"mode": "pairwise", "mask": 1.0} if masks else {},
         }
     )
     resolved = plan(experiment, only=[name])
@@ -129,6 +132,11 @@ def ours(name: str, url: str, load: Load, pipe: Connection, *, qos: int = 1, loo
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(body())
     pipe.send(cost(ends, peak() - before))
+
+
+def masked(name: str, url: str, load: Load, pipe: Connection) -> None:
+    """Run one of our peers under masks, whose rounds are settled."""
+    ours(name, url, load, pipe, masks=True)
 
 
 def without_acknowledgements(name: str, url: str, load: Load, pipe: Connection) -> None:
@@ -269,11 +277,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--variants", action="store_true")
+    parser.add_argument("--masks", action="store_true", help="compare ours with ours under masks")
     options = parser.parse_args()
     others: dict[str, Body] = {"bare clients": bare, "bare clients that seal": sealing}
     if options.variants:
         others = {"ours at QoS 0": without_acknowledgements}
         others |= {"ours on uvloop": on_uvloop} if importlib.util.find_spec("uvloop") else {}
+    if options.masks:
+        others = {"ours under masks": masked}
     print("| model, bytes | ours, ms | processor time, ms | ratio to | wall time | processor time | memory, models |")
     print("| ---: | ---: | ---: | --- | --- | --- | ---: |")
     for size in options.sizes:

@@ -163,7 +163,7 @@ def _toml(value: Any) -> str:
 # --- the files of a run
 
 
-ALARMS = {"MasksUncancelled": "masks_uncancelled", "LossRose": "loss_rose"}
+ALARMS = {"LossRose": "loss_rose"}
 """Events that ``summary.json`` repeats."""
 
 

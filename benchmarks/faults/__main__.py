@@ -57,9 +57,8 @@ def _deadly(proofs) -> None:
     one.add_argument("--kills", type=int, default=10)
     one.add_argument("--deaths", type=int, default=1, help="kills in each swarm, one after another")
     one.add_argument("--kind", default="ring")
-    one.add_argument("--departures", default="unsettled", choices=["unsettled", "go_on"])
     one.add_argument("--anytime", action="store_true", help="kill at a random time, not between masking and sending")
-    one.add_argument("--steps", type=int, default=1, help="gossip steps per round with --departures go_on")
+    one.add_argument("--steps", type=int, default=1, help="gossip steps per round")
     one.add_argument("--mask", type=float, metavar="DEVIATION", help="of a mask, by default that of the experiment")
     one.add_argument("--at", type=int, default=20, metavar="ROUND", help="before a peer is stopped")
 

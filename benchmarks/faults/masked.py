@@ -16,8 +16,7 @@ from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from p2pfl.core.errors import RunError
 from p2pfl.experiment import Experiment, plan, read
-from p2pfl.network.protocol.wire.verdict_messages import Committee
-from p2pfl.results.notices.kinds import Alarm
+from p2pfl.results.notices.kinds import LossRose
 
 AFTER = 5
 """Rounds after a death in which the survivors recover."""
@@ -63,7 +62,7 @@ def masked(options: argparse.Namespace, folder: Path) -> Shown:
             for death in killed(nursery, count, at=options.at, anytime=options.anytime):
                 deaths.append(death)
                 print(f"kill {len(deaths)} in swarm {swarms}: {death}", file=sys.stderr, flush=True)
-        alarms += any(isinstance(notice, Alarm) for notice in nursery.said)
+        alarms += any(isinstance(notice, LossRose) for notice in nursery.said)
         swarms += 1
     broker.stop(in_order=True)
     falls = [death.now - death.before for death in deaths]
@@ -73,7 +72,7 @@ def masked(options: argparse.Namespace, folder: Path) -> Shown:
     when = "at any time" if options.anytime else "that had masked with the others and not sent"
     return Shown(
         options.command,
-        f"{options.kills} times `kill -9` of a peer {when}, {size}, departures {options.departures}",
+        f"{options.kills} times `kill -9` of a peer {when}, {size}",
         f"{swarms} swarms of {options.peers} peers on digits",
         f"accuracy of the others, the lower one of that round and the next: median {statistics.median(falls):+.3f}, "
         f"worst {min(falls):+.3f}; {AFTER} rounds later: median {statistics.median(later):+.3f}, "
@@ -82,24 +81,20 @@ def masked(options: argparse.Namespace, folder: Path) -> Shown:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse more deaths than leave two peers, or a majority of a committee that contains the dead.
+    """Refuse more deaths, one after another, than leave two peers.
 
     Examples
     --------
-    >>> check(argparse.Namespace(departures="go_on", kind="complete", peers=8, deaths=3))
+    >>> check(argparse.Namespace(peers=8, deaths=3))
     """
-    names = tuple(map(str, range(options.peers)))
-    settled = options.departures == "go_on" and options.kind == "complete"
-    most = options.peers - (Committee(names, owner=names[0]).majority if settled else 2)
+    most = options.peers - 2
     if not 1 <= options.deaths <= most:
         sys.exit(f"expected --deaths from 1 to {most} with {options.peers} peers, got {options.deaths}")
 
 
 def _experiment(options: argparse.Namespace, url: str, *, seed: int) -> Experiment:
     privacy = {"mode": "pairwise"} if options.mask is None else {"mode": "pairwise", "mask": options.mask}
-    decided = options.departures != "unsettled"
-    if decided:  # one of three peers has one partner left after a death
-        privacy |= {"departures": options.departures, "partners": 1}
+    privacy |= {"departures": "go_on", "partners": 1}  # one of three peers has one partner left after a death
     return read(
         {
             "name": f"masked{seed}",
@@ -109,7 +104,7 @@ def _experiment(options: argparse.Namespace, url: str, *, seed: int) -> Experime
             "data": {"name": "digits"},
             "learning": {"device": "cpu", "rate": 0.2, "epochs": 5},
             "privacy": {"mode": "none"} if options.mask == 0 else privacy,
-            "gossip": {"steps": options.steps} if decided else {},
+            "gossip": {"steps": options.steps},
             "transport": {"broker": url, "gather": 300.0},
         }
     )

@@ -21,7 +21,7 @@ from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.updates import Done, Event, Failed
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record
-from p2pfl.results.notices.kinds import JoinsLate, MasksUnsettled, Notice, StepsUnsettled
+from p2pfl.results.notices.kinds import JoinsLate, Notice, StepsUnsettled
 
 LOOK = 0.05
 """Seconds between two looks whether somebody is to be started."""
@@ -241,7 +241,5 @@ def reported(nursery: Nursery) -> list[str]:
     """Return the notices of all peers, counted."""
     late = sum(isinstance(notice, JoinsLate) for notice in nursery.said)
     steps = sum(sum(notice.steps.values()) for notice in nursery.said if isinstance(notice, StepsUnsettled))
-    masks = sum(sum(notice.masks.values()) for notice in nursery.said if isinstance(notice, MasksUnsettled))
     found = [f"{late} incarnations came back in a later round"] if late else []
-    open_ = [f"{count} {what} open at one end" for count, what in ((steps, "gossip steps"), (masks, "masks")) if count]
-    return [*found, *(open_ or ["nothing stays open"])]
+    return [*found, f"{steps} gossip steps open at one end" if steps else "nothing stays open"]

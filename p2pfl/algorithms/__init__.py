@@ -19,7 +19,6 @@ from p2pfl.algorithms.fine_tuning import FineTuning
 from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
 from p2pfl.algorithms.gossip_learning import GossipLearning
 from p2pfl.algorithms.ifca import IFCA
-from p2pfl.algorithms.mask_payment import places, settle, settling_places
 from p2pfl.algorithms.message_slots import slots, width
 from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.partial_sharing import PartialSharing
@@ -88,10 +87,7 @@ __all__ = [
     "count_shared",
     "learn",
     "maximum",
-    "places",
     "score_pooled",
-    "settle",
-    "settling_places",
     "share_all",
     "slots",
     "start",

@@ -11,6 +11,7 @@ import torch
 
 from p2pfl.core.neighbourhood import Neighbourhood, Public, check_public, derived
 from p2pfl.core.rows import Rows, norms, to_device
+from p2pfl.core.traits import UNDECLARED
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 
 Result = TypeVar("Result")
@@ -141,8 +142,7 @@ class Algorithm(Protocol):
     """Algorithm by which peers learn from each other, written once for one model on a device and all of a simulation.
 
     A class declares what it needs and offers in an attribute ``traits`` (:class:`p2pfl.core.traits.Traits`); without
-    it, :data:`p2pfl.core.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.averaging` describes optional attributes,
-    and :mod:`p2pfl.algorithms.mask_payment` those for the release that pays masks after the last round.
+    it, :data:`p2pfl.core.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.averaging` describes optional attributes.
     """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
@@ -191,6 +191,12 @@ def start(learner: Learner, peers: tuple[str, ...]) -> State:
 def change(before: State, after: State) -> torch.Tensor:
     r"""Return how far a round moved the public models, ``[R, 1]``: :math:`\lVert x_{t+1} - x_t \rVert_2`."""
     return norms(after.public.rows - before.public.rows)
+
+
+def lacks_moments(algorithm: object, state: State, *, round: int) -> bool:
+    """Return whether a peer comes late, whose change is all that the others have learned: it takes their average."""
+    moments = getattr(algorithm, "traits", UNDECLARED).moments
+    return round > 0 and not state.extra.keys() >= {*moments}
 
 
 class Idle:

@@ -7,11 +7,20 @@ from dataclasses import dataclass, replace
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
-from p2pfl.algorithms.mask_payment import places
 from p2pfl.core.codecs import At, Codec, encode_rows
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows, to_device
+
+
+def places(algorithm: Algorithm, size: int, *, round: int) -> torch.Tensor:
+    """Return the places of a row that an algorithm releases in a round, ``[Q]`` int64 in the order of the release.
+
+    An algorithm that releases a part of a row, another one in each round, has a method ``places(size, *, round)``.
+    """
+    declared = getattr(algorithm, "places", None)
+    positions: torch.Tensor = torch.arange(size) if declared is None else declared(size, round=round)  # [Q]
+    return positions
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from msgspec import Meta
 
-from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, train_while
+from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, lacks_moments, train_while
 from p2pfl.algorithms.gossip import UNSET, Gossip
-from p2pfl.algorithms.mask_payment import follow_average
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits
+
+KEEP = 0.5
+"""Share of the local model that a late step leaves by default."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,13 @@ class DiLoCo(Local):
         :math:`\Delta_i = \theta_i - \phi_i`. Nothing is stale. ``"late"`` mixes the models that the round before left
         while the next training runs; its step is one round late.
     keep
-        Share of the local model that a late step leaves: :math:`\theta_i \leftarrow \alpha \theta_i + (1 - \alpha)
-        \phi_i`.
+        Share of the local model that a late step leaves, 0.5 if ``None``:
+        :math:`\theta_i \leftarrow \alpha \theta_i + (1 - \alpha) \phi_i`.
 
     Raises
     ------
     ExperimentError
-        ``overlap="start"`` with several fragments.
+        ``overlap="start"`` with several fragments, or ``keep`` without ``overlap="late"``.
 
     References
     ----------
@@ -76,20 +78,24 @@ class DiLoCo(Local):
     (tensor([[1.2250]]), tensor([[1.5000]]))
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, full_participation=True)
+    traits: ClassVar[Traits] = Traits(linear=True, full_participation=True, moments=("momentum",))
     gossip: Gossip = UNSET
     global_rate: Annotated[float, Meta(gt=0)] = 0.7
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
     nesterov: bool = True
     fragments: Annotated[int, Meta(ge=1)] = 1
     overlap: Literal["none", "start", "late"] = "none"
-    keep: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    keep: Annotated[float, Meta(ge=0, le=1)] | None = None
 
     def __post_init__(self) -> None:
         if self.fragments > 1 and self.overlap == "start":
             raise ExperimentError(
                 'overlap = "start" mixes the whole models with which training begins; set fragments to 1, or overlap '
                 'to "late"'
+            )
+        if self.keep is not None and self.overlap != "late":
+            raise ExperimentError(
+                f'keep = {self.keep:g} is the share that a late step leaves; leave it out, or set overlap to "late"'
             )
 
     def places(self, size: int, *, round: int) -> torch.Tensor:
@@ -106,6 +112,7 @@ class DiLoCo(Local):
         """Run one round of local training, gossip and the outer step."""
         where = self.places(state.rows.shape[-1], round=round) if self.fragments > 1 else None  # [Q]
         before, since = _part(state.rows, where), derived(lambda rows: _part(rows, where), state.public)  # [R, Q]
+        arrives = lacks_moments(self, state, round=round)
         momentum = state.extra.get("momentum", torch.zeros_like(state.rows))  # [R, P]
         training = learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         if self.overlap == "none":
@@ -115,6 +122,8 @@ class DiLoCo(Local):
             fitted, mixed = await train_while(learner, training, self._mixed(net, before, since=since))
         after = _part(fitted.rows, where)  # [R, Q]
         change = after - before if self.overlap == "start" else mixed.rows - since.rows
+        if arrives:
+            change = torch.zeros_like(change)
         step, part = self.step(change, _part(momentum, where))
         extra = {"momentum": _with_part(momentum, part, where)}
         if self.overlap == "start":
@@ -122,22 +131,11 @@ class DiLoCo(Local):
         # not since + step, so that a step that is the change gives the average itself
         slow = derived(lambda rows: rows + (step - change), mixed)  # [R, Q]
         public = slow if where is None else derived(partial(_with_part, where=where), state.public, slow)
-        if self.overlap == "late" and round > 0:  # in the first round there was nothing to send
-            after = torch.lerp(slow.rows, after, self.keep)
-        elif self.overlap == "none":
+        if self.overlap == "none" or arrives:
             after = slow.rows
+        elif round > 0:  # in the first round there was nothing to send
+            after = torch.lerp(slow.rows, after, KEEP if self.keep is None else self.keep)
         return State(_with_part(fitted.rows, after, where), public, fitted.memory, extra, fitted.report)
-
-    def settle(self, state: State, average: Public) -> State:
-        """Return the state after a move as far as a mask in the last average moved it, with unchanged momentum."""
-        if self.overlap == "start":
-            return follow_average(state, average)
-        factor = self.global_rate * (1 + self.momentum if self.nesterov else 1)
-        public = derived(partial(torch.lerp, weight=factor), state.public, average)
-        if self.overlap == "none":
-            return follow_average(state, public)
-        moved = (1 - self.keep) * (public.rows - state.public.rows)
-        return replace(state, rows=state.rows + moved, public=public)
 
     async def _mixed(self, net: Neighbourhood, rows: Rows, *, since: Public) -> Public:
         """Return the average of the models that peers release."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.core.neighbourhood import Neighbourhood, Public
+from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.rows import Rows
 from p2pfl.core.traits import Traits
 
@@ -61,7 +61,3 @@ class Ditto:
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, fitted.rows, since=common, masses=masses)
         return State(own.rows, mean, report=own.report)
-
-    def settle(self, state: State, average: Public) -> State:
-        """Return the state with another common model; v does not depend on the one that it replaces."""
-        return replace(state, public=average)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
 from msgspec import Meta
 
-from p2pfl.algorithms.algorithm import AsyncLearner, Local, State
+from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, lacks_moments
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import Rows
@@ -52,19 +51,13 @@ class FedOpt(Local):
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
-        return replace(self._step(state, mean), report=fitted.report)
+        return replace(self._step(state, mean, round=round), report=fitted.report)
 
-    def settle(self, state: State, average: Public) -> State:
-        """Return the state after a step towards the average.
-
-        The step is not linear in the average, so it does not exactly revert what a mask changed. Both changes are as
-        short as any other step, however large the mask is.
-        """
-        return self._step(state, average)
-
-    def _step(self, state: State, mean: Public) -> State:
+    def _step(self, state: State, mean: Public, *, round: int) -> State:
         """Return the state after the optimiser's step towards a mean."""
         change = mean.rows - state.public.rows
+        if lacks_moments(self, state, round=round):
+            change = torch.zeros_like(change)
         step, kept = self.step(change, state.extra)  # moments are made of changes, which are public
         # and not x + step, so that a step that is the change gives the mean itself
         public = derived(lambda rows: rows + (step - change), mean)
@@ -100,7 +93,7 @@ class FedAvgM(FedOpt):
     2019, section 4.3.
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, idle_alike=True)
+    traits: ClassVar[Traits] = Traits(linear=True, idle_alike=True, moments=("momentum",))
     global_rate: Positive = 1.0
     momentum: Decay = 0.9
 
@@ -108,11 +101,6 @@ class FedAvgM(FedOpt):
         """Return the step along the momentum, and the momentum."""
         momentum = self.momentum * kept.get("momentum", torch.zeros_like(change)) + change
         return self.global_rate * momentum, {"momentum": momentum}
-
-    def settle(self, state: State, average: Public) -> State:
-        """Return the state after a move by the global rate, as a mask moved it, with unchanged momentum."""
-        public = derived(partial(torch.lerp, weight=self.global_rate), state.public, average)
-        return replace(state, rows=public.rows, public=public)
 
 
 @dataclass(frozen=True)
@@ -135,7 +123,9 @@ class Adaptive(FedOpt):
         Adaptivity, where smaller values adapt more; 0.001 in the paper.
     """
 
-    traits: ClassVar[Traits] = Traits(nonlinear="takes steps that are no linear function of sums", idle_alike=True)
+    traits: ClassVar[Traits] = Traits(
+        nonlinear="takes steps that are no linear function of sums", idle_alike=True, moments=("first", "second")
+    )
     global_rate: Positive = 0.1
     beta1: Decay = 0.9
     tau: Positive = 1e-3

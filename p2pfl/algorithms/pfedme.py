@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -78,10 +78,6 @@ class PFedMe:
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, local, since=state.public, masses=masses)
         return State(personal, self._relax(state, mean))
-
-    def settle(self, state: State, average: Public) -> State:
-        """Return the state with w moved as a round moves it; the personal model does not depend on the w before."""
-        return replace(state, public=self._relax(state, average))
 
     def _relax(self, state: State, mean: Public) -> Public:
         """Return w moved towards a mean."""

@@ -43,23 +43,35 @@ class StopCondition:
     steps: int
     patience: int | None = None
 
-    async def reached(self, net: Neighbourhood, before: State, after: State, *, improving: torch.Tensor | None) -> bool:
+    def moved(self, before: State, after: State) -> torch.Tensor | None:
+        """Return how far the models moved in a round, ``[R, 1]``; ``None`` if that does not matter."""
+        return None if self.change is None else change(before, after)
+
+    async def reached(
+        self,
+        net: Neighbourhood,
+        *,
+        moved: torch.Tensor | None,
+        improving: torch.Tensor | None,
+        steps: int | None = None,
+    ) -> bool:
         """Return whether all peers stop after a round, which all of them answer alike.
 
         Parameters
         ----------
         net
             Neighbourhood that carries the flood.
-        before, after
-            States before and after the round.
+        moved
+            How far the models moved in the round, ``[R, 1]``; ``None`` without ``change``.
         improving
             ``[R, 1]``: 1 where a peer still finds better models; ``None`` without ``patience``.
+        steps
+            Gossip steps of the flood, if others than planned.
         """
-        moved = None if self.change is None else change(before, after)  # [R, 1]
         criteria = [each for each in (moved, improving) if each is not None]
-        columns = torch.cat([each.to(after.rows.device, torch.float64) for each in criteria], dim=1)  # [R, K]
+        columns = torch.cat([each.to(criteria[0].device, torch.float64) for each in criteria], dim=1)  # [R, K]
         limits = [limit for limit, each in ((self.change, moved), (1.0, improving)) if each is not None]
-        largest = await maximum(net, columns, steps=self.steps)  # [R, K]
+        largest = await maximum(net, columns, steps=self.steps if steps is None else steps)  # [R, K]
         return bool((largest < torch.tensor(limits, dtype=torch.float64).to(largest)).all(dim=0).any())
 
 
@@ -112,7 +124,7 @@ async def learn(
         done = False
         improving = None if judge is None else await judge(round, state)  # [R, 1]
         if stop is not None and before is not None:
-            done = await stop.reached(net, before, state, improving=improving)
+            done = await stop.reached(net, moved=stop.moved(before, state), improving=improving)
         await observe(round, state, net)
         if done or state.over:
             break

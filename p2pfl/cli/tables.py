@@ -199,15 +199,9 @@ def _account_lines(result: Mapping[str, Any]) -> list[Text]:
 
 
 def _alarms(result: Mapping[str, Any]) -> list[Text]:
-    """Return what harmed the result, for whoever did not watch; in red what still does."""
-    lines = []
-    for alarm, more in group_notices(alarms_of(result)):
-        if alarm.cancelled:
-            fault = f"in round {alarm.round + 1} masks of {', '.join(alarm.partners)} did not cancel"
-            lines.append(Text(f"{alarm.peer}: {fault}; they are cancelled now{more}"))
-        else:
-            lines.append(Text(f"{alarm.peer}: {alarm}{more}", style="bold red"))
-    return lines
+    """Return what harmed the result, for whoever did not watch."""
+    alarms = group_notices(alarms_of(result))
+    return [Text(f"{alarm.peer}: {alarm}{more}", style="bold red") for alarm, more in alarms]
 
 
 def _mean(values: list[float]) -> float:

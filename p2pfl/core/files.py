@@ -130,6 +130,44 @@ def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 
     _sync(path.parent, disk)
 
 
+def create(path: Path, data: bytes, *, mode: int = 0o666, disk: Disk = DRIVE) -> None:
+    """Write a new file, and never over another one.
+
+    Parameters
+    ----------
+    path, data
+        Path of the file, and its contents.
+    mode
+        Its mode, before the umask.
+    disk
+        Disk of the file.
+
+    Raises
+    ------
+    InputError
+        A file of that name exists.
+    StorageError
+        The disk is full or not writable; no partial file remains.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     create(Path(folder) / "a", b"1")
+    ...     (Path(folder) / "a").read_bytes()
+    b'1'
+    """
+    try:
+        disk.write(path, data, mode=mode)
+    except FileExistsError:
+        raise InputError(f"{path} exists already; choose another name") from None
+    except OSError as error:
+        with contextlib.suppress(OSError):  # there is none if its folder is
+            disk.remove(path)
+        raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
+    _sync(path.parent, disk)
+
+
 def replace_all(folder: Path, contents: Iterable[tuple[str, bytes]], *, mode: int = 0o666, disk: Disk = DRIVE) -> None:
     """Replace files of a folder, each of them atomically, and sync the folder once.
 

@@ -34,9 +34,9 @@ def count_kept(share: float, length: int) -> int:
 class TopK:
     r"""Codec that keeps the k numbers of largest magnitude, with their places; all others become zero.
 
-    :math:`\lVert Q(x) - x \rVert^2 \le (1 - k / P) \lVert x \rVert^2`. With ``bits``, a kept number travels as its
-    sign and one of :math:`2^{b-1}` magnitudes, the middles of equal parts of the range of each 1,024 numbers; the
-    lowest is at most twice the smallest of them, so that no number becomes worse than zero.
+    :math:`\lVert Q(x) - x \rVert^2 \le (1 - k / P) \lVert x \rVert^2` without ``bits``. With ``bits``, a kept number
+    travels as its sign and one of :math:`2^{b-1}` magnitudes, the middles of equal parts of the range of each
+    1,024 numbers; the lowest is at most twice the smallest of them, so that no number becomes worse than zero.
 
     Parameters
     ----------
@@ -119,13 +119,16 @@ class TopK:
 def _encode_magnitudes(values: Rows, *, levels: int) -> Codes:
     """Return the smallest and largest magnitudes ``[R, blocks]`` of values ``[R, k]``, and codes below 2 levels."""
     count = values.shape[-1]
-    padded = torch.nn.functional.pad(values.abs(), (0, -count % VALUES_PER_SCALE), value=math.nan)
-    blocks = padded.view(len(values), -1, VALUES_PER_SCALE)  # [R, blocks, BLOCK]
-    low = blocks.nan_to_num(math.inf).amin(-1).float()
-    high = blocks.nan_to_num(0.0).amax(-1).float()
+
+    def blocks(padding: float) -> Rows:
+        padded = torch.nn.functional.pad(values.abs(), (0, -count % VALUES_PER_SCALE), value=padding)
+        return padded.view(len(values), -1, VALUES_PER_SCALE)  # [R, blocks, BLOCK]
+
+    low, high = blocks(math.inf).amin(-1).float(), blocks(0.0).amax(-1).float()
+    low = torch.where(high.isfinite(), low, math.nan)  # a block with infinity decodes to none that is finite
     width = _spread((high - low) / levels, count).to(values.dtype)  # [R, k]
     above = values.abs() - _spread(low, count).to(values.dtype)
-    level = (above / torch.where(width > 0, width, 1.0)).floor().clamp(0, levels - 1)
+    level = (above / torch.where(width > 0, width, 1.0)).floor().nan_to_num(0.0).clamp(0, levels - 1)
     return low, high, (level + levels * (values < 0)).to(torch.uint8)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -183,6 +183,8 @@ class Composition:
         return learning.optimizer == "sgd" and not learning.options.get("momentum")
 
     def value(self, key: str) -> Any:
-        """Return the value of a key of the experiment file."""
-        section, _, name = key.partition(".")
-        return getattr(getattr(self.experiment, section), name)
+        """Return the value of a key of the experiment file, or of an option; ``None`` for one that is not given."""
+        value: Any = self.experiment
+        for name in key.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
+        return value

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 NOISE_STAYS = "private noise stays in the models"
 MASK_KEYS = ("mask", "mask_graph", "departures")
 LEFT = {
-    "unsettled": "if a peer disappears for good, its masks may stay in the mean, and the run reports this",
+    "wait": (
+        "if the model of a peer is missing, the others wait for it and play the round again, or end with the "
+        "parameters from before the round if it does not return"
+    ),
     "go_on": (
         "if a peer disappears, or does not report for too long, the others play the round again without it, and then "
         "private noise alone hides its update of that round from whoever holds its model"
@@ -35,7 +38,7 @@ LEFT = {
         "if a peer disappears, or does not report for too long, the others play the round again without it, and then "
         "its exact update of that round is visible to whoever holds its model, because there is no private noise"
     ),
-    "stop": "if the model of a peer is missing for good, the others wait for it, and end if it does not return",
+    "stop": "if the model of a peer is missing for good, the others end with the parameters from before the round",
 }
 """Consequences of ``privacy.departures``; "bare" stands for "go_on" without private noise."""
 
@@ -208,7 +211,7 @@ class Pairwise(Independent):
     mask: float | None = None
     mask_graph: Literal["same", "complete"] = "same"
     partners: int | None = None
-    departures: Literal["unsettled", "go_on", "stop"] = "unsettled"
+    departures: Literal["wait", "go_on", "stop"] = "wait"
 
     traits: ClassVar[ModeTraits] = ModeTraits(hides=True, masks=True)
     name: ClassVar[str] = "pairwise"

@@ -229,7 +229,7 @@ class Plan:
     @property
     def commits(self) -> bool:
         """True if the members of a round commit it together, so that no masks of a missing peer stay."""
-        return self.masked and self.protection.wanted.departures != "unsettled"
+        return self.masked and not self.asked.algorithm.additive
 
     @property
     def masked(self) -> bool:

@@ -212,6 +212,11 @@ def assemble(
         disclosure = divided.disclosed(experiment, parts.federation, topology.peers)
         protection = replace(protection, totals=disclosure.statement, learned=disclosure.learned)
     rounds = Gossip(*steps_of_round(asked, topology, weights, protection))
+    made, size = make(averaging(rounds)), trained.layout.size
+    if (fragments := getattr(made, "fragments", 1)) > size:
+        raise ExperimentError(
+            f"fragments = {fragments} is more than the {size} parameters of the model; set it to {size} or less"
+        )
     accounted = admitted(
         experiment,
         topology.peers if parts.sizes is None else parts.federation.peers,  # a simulation may hold a part of the data
@@ -225,7 +230,7 @@ def assemble(
         weights,
         parts.federation,
         trained,
-        make(averaging(rounds)),
+        made,
         protection,
         rounds,
         None if stop is patience is None else StopCondition(stop, graphs.flood_steps(topology), patience),

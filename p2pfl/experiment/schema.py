@@ -158,7 +158,7 @@ class TransportSettings(Section, frozen=True):
         Timeout: seconds without progress before a round continues without a neighbour, but for time offline.
     outage
         Seconds to wait for the broker, for a peer whose heartbeats state that it computes its part of a total, and for
-        a missing peer under ``privacy.departures = "stop"``.
+        a missing peer under ``privacy.departures = "wait"``.
     hurry
         Quantile of the time that neighbours take, of which a peer waits for at most twice; 1 waits for all.
     gather
@@ -565,9 +565,10 @@ class PrivacySettings(Section, frozen=True):
         Mask partners that must be present before a model leaves (pairwise); default ``colluders + 1`` where masks alone
         hide it, else 1.
     departures
-        When a peer disappears during a round under masks, ``unsettled`` continues with its masks in the models.
-        ``go_on`` plays the round again without it; this can show its update without masks, and a malicious peer can
-        cause it. ``stop`` waits for it and plays the round again, or ends. See docs/churn.md.
+        What the others do when a peer disappears during a round under masks: ``wait`` for it, up to
+        ``transport.outage``, and play the round again with it; ``stop`` with the parameters from before the round; or
+        ``go_on``, which plays the round again without it. ``wait`` reveals nothing and loses no peer's data, while
+        ``go_on`` can show the missing peer's update under ``noise`` alone, and a malicious peer can cause it.
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget
@@ -586,7 +587,7 @@ class PrivacySettings(Section, frozen=True):
     delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     colluders: Annotated[int, Meta(ge=0)] = 1
     partners: Number | None = None
-    departures: Literal["unsettled", "go_on", "stop"] = "unsettled"
+    departures: Literal["wait", "go_on", "stop"] = "wait"
     adjacency: Literal["zero-out", "replace"] = "zero-out"
     budget: File | None = None
 

@@ -13,6 +13,8 @@ from typing import Any
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.composition import Composition
 
+FRAGMENTS = "learning.algorithm_options.fragments"
+
 When = Callable[[Composition], object]
 """Condition of a rule: false, or a reason that may be part of its sentence."""
 
@@ -370,17 +372,6 @@ MIXED = (
         keys=("gossip.acceleration",),
         remedy="leave it out, or change the topology or gossip.weights",
     ),
-    *each(
-        (
-            lambda it: it.live and it.mode.masks,
-            (
-                'with privacy.mode = "{mode}" and live peers, because a late model cannot be corrected under '
-                "acceleration, and its masks would stay in the mean"
-            ),
-        ),
-        keys=("gossip.acceleration",),
-        remedy="leave it out, or use p2pfl simulate, where no peer is late",
-    ),
 )
 """Topologies, weights and acceleration."""
 
@@ -451,7 +442,7 @@ PRIVATE = (
         PAIRWISE,
     ),
     SettingsRule(
-        "learning.algorithm_options.fragments",
+        FRAGMENTS,
         lambda it: it.mode.sums and _fragments(it),
         'with privacy.mode = "{mode}", because sums of other parts of the models each round show more than was checked',
         'leave it out, or set privacy.mode to "pairwise"',
@@ -482,46 +473,70 @@ PRIVATE = (
 """Privacy modes."""
 
 
+def _goes_on(when: When) -> When:
+    return lambda it: it.mode.masks and it.experiment.privacy.departures == "go_on" and when(it)
+
+
 def _fragments(it: Composition) -> bool:
     """Return whether each round releases another part of the model."""
-    return int(it.experiment.learning.algorithm_options.get("fragments", 1)) > 1
+    return _fragment_count(it) > 1
 
 
-def _decided(when: When) -> When:
-    return lambda it: it.mode.masks and it.experiment.privacy.departures != "unsettled" and when(it)
+def _fragment_count(it: Composition) -> int:
+    """Return of how many parts a model each round releases the next one."""
+    count = it.value(FRAGMENTS)
+    return count if isinstance(count, int) else 1
 
 
-def _sparse(it: Composition) -> bool:
-    """Return whether one gossip step does not give everybody the average of all models."""
-    return it.graph is not None and not it.graph.uniform
-
-
-DECIDED = tuple(
-    SettingsRule("privacy.departures", _decided(when), because, "leave one of the two out")
-    for when, because in (
-        (
-            lambda it: it.experiment.privacy.mask_graph != "same",
-            "with privacy.mask_graph, because only neighbours know that they have each other's models",
+DECIDED = (
+    SettingsRule(
+        "privacy.departures",
+        lambda it: it.mode.masks and it.algorithm.additive and it.experiment.privacy.departures != "wait",
+        "with {algorithm}, whose totals are taken again without a missing peer",
+        "leave it out",
+    ),
+    SettingsRule(
+        "privacy.departures",
+        _goes_on(lambda it: it.graph and not it.graph.symmetric and it.experiment.gossip.weights != "push"),
+        "on {kind} with these weights, which keep the mean only with all peers",
+        'set it to "wait", or take an undirected topology with gossip.weights = "metropolis"',
+    ),
+    SettingsRule(
+        "privacy.departures",
+        _goes_on(acceleration),
+        "with gossip.acceleration, which is fitted to the graph of all peers",
+        'set it to "wait", or leave gossip.acceleration out',
+    ),
+    SettingsRule(
+        "transport.quorum",
+        lambda it: (
+            it.mode.masks
+            and not it.algorithm.additive
+            and it.experiment.transport.quorum < 1
+            and it.experiment.privacy.departures != "go_on"
         ),
-        (lambda it: not it.algorithm.linear, "with {algorithm}, which {it.algorithm.nonlinear}"),
-        (_fragments, "with fragments of models, because masks are settled for whole models"),
-        (
-            lambda it: _sparse(it) and (it.graph.period > 1 or it.graph.directed or not it.graph.symmetric),
-            "on {kind} with these weights, because masks cancel only where both ends of an edge weigh it alike",
+        'with privacy.departures = "{it.experiment.privacy.departures}", under which no round is played without a peer',
+        'set it to 1, or set privacy.departures to "go_on"',
+    ),
+    SettingsRule(
+        "simulation.loss",
+        lambda it: not it.live and it.mode.masks and not it.algorithm.additive and it.experiment.simulation.loss > 0,
+        'with privacy.mode = "{mode}", under which a round counts once all its models have arrived',
+        "set it to 0, or simulation.absence above 0",
+    ),
+    SettingsRule(
+        "simulation.absence",
+        lambda it: (
+            not it.live
+            and it.mode.masks
+            and it.graph
+            and not it.graph.symmetric
+            and it.experiment.gossip.weights != "push"
+            and it.experiment.simulation.absence > 0
         ),
-        (
-            lambda it: _sparse(it) and it.experiment.learning.stop,
-            "with learning.stop on {kind}, where peers flood the condition to stop after a round counts",
-        ),
-        (
-            lambda it: _sparse(it) and it.experiment.learning.patience,
-            "with learning.patience on {kind}, where peers flood the condition to stop after a round counts",
-        ),
-        (
-            lambda it: it.experiment.transport.quorum < 1,
-            "with transport.quorum below 1, because all peers agree on the number of the first attempt",
-        ),
-    )
+        "under masks on {kind} with these weights, which keep the mean only with all peers",
+        'set it to 0, or take an undirected topology with gossip.weights = "metropolis"',
+    ),
 )
 """Agreement on which rounds count."""
 
@@ -672,18 +687,28 @@ def _many(it: Composition) -> bool:
     return it.live and it.graph is not None and it.graph.peers > MAX_ALL_TO_ALL
 
 
+RARE = (
+    SettingsRule(
+        FRAGMENTS,
+        lambda it: _fragment_count(it) > max(1, it.experiment.rounds),
+        "with rounds = {it.experiment.rounds}, because each round sends one fragment and some would never be sent",
+        "set it to at most the number of rounds",
+    ),
+    SettingsRule(
+        "learning.algorithm_options.overlap",
+        lambda it: it.experiment.rounds == 1 and it.value("learning.algorithm_options.overlap") in ("start", "late"),
+        "with rounds = 1, because the models that travel are those before the only training",
+        'set rounds to 2 or more, or overlap to "none"',
+    ),
+)
+"""Rounds in which parts of models travel, or models before their training."""
+
 CROWDED = (
     SettingsRule(
         "topology.kind",
         lambda it: _many(it) and it.graph is not None and it.graph.complete,
         f"with {{it.graph.peers}} live peers, because each sends to all others, which ends at {MAX_ALL_TO_ALL}",
         'take a graph of few neighbours, such as "random_regular" with topology.degree = 4, or p2pfl simulate',
-    ),
-    SettingsRule(
-        "privacy.departures",
-        _decided(_many),
-        f"with {{it.graph.peers}} live peers, because each sends votes to all others, which ends at {MAX_ALL_TO_ALL}",
-        'set it to "unsettled"',
     ),
 )
 """Numbers of live peers at which messages to all others end."""
@@ -700,6 +725,7 @@ RULES = (
     *COMPRESSED,
     *UNSCORED,
     *MIXED,
+    *RARE,
     *CROWDED,
 )
 """All of them, in the order in which they are reported."""

@@ -76,10 +76,7 @@ def card(run: Run, *, exact: bool = False) -> str:
         or privacy["participation"] < 1
         or privacy["examples"] is not None,  # a seed shows it
         "hidden": not exact and not about["inputs"].get("declared"),
-        "alarms": [
-            f"Alarm of {alarm.peer}: {alarm}{'; this is over' if alarm.cancelled else ''}{more}."
-            for alarm, more in group_notices(alarms_of(summary))
-        ],
+        "alarms": [f"Alarm of {alarm.peer}: {alarm}{more}." for alarm, more in group_notices(alarms_of(summary))],
     }
     return markdown("card.md", facts)
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from p2pfl.core.explanations import Explained
-from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled
+from p2pfl.results.notices.kinds import SCHEMA, LossRose
 from p2pfl.results.provenance import Versions
 from p2pfl.results.spending.stated import BudgetStop, StatedGuarantee
 
@@ -17,10 +17,6 @@ class Unsettled(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    masks
-        Masks that may not have cancelled, by partner.
-    deviation
-        Standard deviation of these masks in a parameter of the average.
     steps
         Gossip steps that may have moved only one of two models, by neighbour.
     sums
@@ -29,14 +25,12 @@ class Unsettled(msgspec.Struct, frozen=True):
         Neighbours that did not learn what an earlier incarnation left open.
     """
 
-    masks: dict[str, int] = {}
-    deviation: float = 0.0
     steps: dict[str, int] = {}
     sums: dict[str, int] = {}
     earlier: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.masks or self.steps or self.sums or self.earlier)
+        return bool(self.steps or self.sums or self.earlier)
 
 
 class BestKept(msgspec.Struct, frozen=True):
@@ -253,7 +247,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     peer_memory: int | None
     bytes_sent: int
     missed: int
-    alarms: tuple[MasksUncancelled | LossRose, ...]
+    alarms: tuple[LossRose, ...]
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]
     advice: tuple[str, ...]
@@ -319,7 +313,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     common: dict[str, float] | None
     stopped: BudgetStop | None
     privacy: StatedGuarantee
-    alarms: tuple[MasksUncancelled | LossRose, ...]
+    alarms: tuple[LossRose, ...]
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]
     alone: dict[str, float] | None = None

@@ -16,7 +16,7 @@ from p2pfl.core.explanations import Explained
 from p2pfl.experiment import Experiment, plain
 from p2pfl.experiment.file.own_code import references
 from p2pfl.results.content import Evaluated
-from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled, Notice, kinds
+from p2pfl.results.notices.kinds import SCHEMA, LossRose, Notice, kind_of, kinds
 from p2pfl.results.records import Record
 from p2pfl.results.spending.stated import BudgetStop
 
@@ -195,7 +195,7 @@ def scores_alone(summary: Mapping[str, Any]) -> dict[str, float]:
     return {name: score for name, score in (scores or {}).items() if score is not None}
 
 
-def alarms_of(summary: Mapping[str, Any]) -> list[MasksUncancelled | LossRose]:
+def alarms_of(summary: Mapping[str, Any]) -> list[LossRose]:
     """Return the alarms that a summary lists, as read from ``summary.json``."""
-    listed = [restore(alarm) for alarm in summary.get("alarms", ())]
-    return msgspec.convert(listed, list[MasksUncancelled | LossRose])
+    listed = [restore(alarm) for alarm in summary.get("alarms", ()) if alarm["kind"] == kind_of("LossRose")]
+    return msgspec.convert(listed, list[LossRose])

@@ -32,7 +32,7 @@ from p2pfl.results.content import (
     WorkerResult,
 )
 from p2pfl.results.notices.advice import advice
-from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
+from p2pfl.results.notices.kinds import LossRose
 from p2pfl.results.records import Record
 from p2pfl.results.spending.observers import stated
 from p2pfl.results.spending.promises import promise
@@ -103,7 +103,7 @@ def summarise(
     memory: int | None = None,
     agreed: Mapping[str, Any] | None = None,
     stopped: BudgetStop | None = None,
-    alarms: Sequence[MasksUncancelled | LossRose] = (),
+    alarms: Sequence[LossRose] = (),
     unsettled: Mapping[str, Unsettled] | None = None,
     best: Mapping[str, BestKept] | None = None,
     spent: float | None = None,

@@ -35,7 +35,7 @@ from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.mixing import Mixer, at_once
 from p2pfl.simulation.sharding import Shard
-from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning, tree_to
+from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning, tree_to, weights_among
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Faults:
     absence
         Probability that a peer is absent in a round: it neither sends nor receives.
     partners
-        Mask graph, ``[N, N]``; a peer without any present partner is absent as well.
+        Mask graph, ``[N, N]``; a peer without any present partner is absent as well. The others settle each round
+        without those that are absent, as live peers do: with weights that keep the mean of their models.
     delay
         Mean number of cycles that a row travels, geometric; for asynchronous algorithms only.
     slow, pace
@@ -358,8 +359,13 @@ class StackedNeighbourhood:
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:
         """Return the weights of this gossip step, and count its bytes."""
-        weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
-        matrix = self.faults.senders(weights, seed=self.seed, round=self.round, step=self.step)
+        weights = self.weights[(self.round + self.step) % len(self.weights)]
+        present = self.faults.present(self.everyone, seed=self.seed, round=self.round)  # [N]
+        if self.faults.partners is not None and self.graph is not None and not present.all():
+            members = tuple(compress(self.everyone, present.tolist()))
+            matrix = weights_among(self.graph.at(self.round + self.step), weights, members).matrix
+        else:
+            matrix = self.faults.senders(weights.matrix, seed=self.seed, round=self.round, step=self.step)
         self._account(released, matrix)
         return matrix
 

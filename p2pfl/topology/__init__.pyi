@@ -52,3 +52,4 @@ from .weights import max_degree as max_degree
 from .weights import metropolis as metropolis
 from .weights import natural as natural
 from .weights import push as push
+from .weights import weights_among as weights_among

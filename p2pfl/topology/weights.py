@@ -9,6 +9,7 @@ the former.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -210,6 +211,22 @@ def push(topology: Topology) -> Weights:
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
     share = np.asarray(1.0 / (1.0 + sent), dtype=np.float64)
     return _fill(topology, share[topology.adjacency.indices], own=share)
+
+
+def weights_among(topology: Topology, weights: Weights, members: Collection[str]) -> Weights:
+    """Return weights among some of the peers, which keep the mean of their models; each of the others keeps its own.
+
+    They are those of Metropolis, or of push-sum where the weights of all peers are not symmetric.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import complete
+    >>> some = weights_among(complete(3), metropolis(complete(3)), ["peer0", "peer2"])
+    >>> some.row("peer0"), some.row("peer1")
+    ({'peer0': 0.5, 'peer2': 0.5}, {'peer1': 1.0})
+    """
+    graph = topology.among(members)
+    return metropolis(graph) if weights.symmetric else push(graph)
 
 
 def edge_weights(topology: Topology) -> Weights:

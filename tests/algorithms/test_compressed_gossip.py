@@ -295,7 +295,8 @@ class Twice:
 def test_fragments_are_mixed_by_choco_gossip_of_their_places(overlap):
     learner, _ = classifier(wine(GRAPH.peers), batch=8)
     codec, gamma, size, ones = TopK(0.2, bits=2), 0.3, learner.layout.size, torch.ones(8, dtype=torch.bool)
-    algorithm = DiLoCo(fragments=2, overlap=overlap, global_rate=1.0, momentum=0.0, keep=0.0)
+    keep = 0.0 if overlap == "late" else None
+    algorithm = DiLoCo(fragments=2, overlap=overlap, global_rate=1.0, momentum=0.0, keep=keep)
     states = play(Compressed(algorithm, codec, gamma), learner, GRAPH, rounds=ROUNDS)
     x, run = learner.start(GRAPH.peers), Inline(learner, present=lambda _: ones, clock=lambda: 0.0)
     copies = x.clone()

@@ -93,7 +93,7 @@ def test_mixing_from_the_start_adds_ones_own_step_to_the_mixed_parameters():
 @pytest.mark.parametrize("overlap", ["none", "late"])
 @pytest.mark.parametrize("fragments", [1, 2, 3])
 def test_fragments_take_turns_and_late_ones_are_merged_as_in_streaming_diloco(fragments, overlap):
-    keep = 0.5
+    keep = 0.25 if overlap == "late" else None
     theta, slow, m = np.zeros((N, P)), np.zeros((N, P)), np.zeros((N, P))
     for t in range(ROUNDS):
         part = np.arange(P)[(t % fragments) * P // fragments : (t % fragments + 1) * P // fragments]
@@ -154,6 +154,12 @@ def test_a_late_step_that_keeps_all_of_the_local_model_is_training_alone():
     for _ in range(ROUNDS):
         alone = fitted(alone)
     close(DiLoCo(overlap="late", keep=1.0), RING, alone)
+
+
+def test_a_share_for_late_steps_needs_late_steps():
+    for overlap in ("none", "start"):
+        with pytest.raises(ExperimentError, match=r'^keep = 0.2 is the share .* or set overlap to "late"$'):
+            DiLoCo(keep=0.2, overlap=overlap)
 
 
 def test_whole_models_and_fragments_do_not_go_together():
@@ -257,8 +263,16 @@ async def test_an_attempt_that_failed_during_training_is_played_again_with_the_s
             return State(fitted.rows, state.public)
 
     class Attempts:
+        stop = None
+
         def begin(self, round):
             assert round == 0
+
+        async def stops(self, *_, **__):
+            return False
+
+        async def report(self, *, complete):
+            assert complete
 
     rows = torch.zeros(1, 2)
     playing = RetryAttempt(Round(), Attempts())

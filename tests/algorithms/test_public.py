@@ -12,7 +12,7 @@ import pytest
 import torch
 from stacks import SEED, stack
 
-from p2pfl.algorithms import State, settle, start
+from p2pfl.algorithms import State, start
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Released, derived, run_without_loop
@@ -120,7 +120,7 @@ class Deaf:
 
 
 def public(experiment, *, secret):
-    """Return what is public after each round and after settling, and what each release starts from."""
+    """Return what is public after each round, and what each release starts from."""
     made = plan(experiment)
     states, since = [start(made.learner, made.topology.peers)], []
     learner = Training(made.learner, secret)
@@ -128,8 +128,7 @@ def public(experiment, *, secret):
         net = stack(made.topology, faults=Faults(loss=0.3), round=round, weigh=lambda _: made.weights[0])
         net = Deaf(net, round=round, since=since)
         states.append(run_without_loop(made.played.round(states[-1], learner, net, round)))
-    after = settle(made.algorithm, states[-1], learner, net, gossip=made.gossip, rounds=experiment.rounds)
-    return [state.public.rows for state in [*states, run_without_loop(after)]], since
+    return [state.public.rows for state in states], since
 
 
 def asked(name, changes):

@@ -1,6 +1,5 @@
 import io
 import json
-import math
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from p2pfl.cli import tables
-from p2pfl.results.notices.kinds import MasksUncancelled
+from p2pfl.results.notices.kinds import LossRose
 
 
 def test_the_version_is_told_without_torch(p2pfl):
@@ -47,31 +46,14 @@ def test_the_summaries_of_run_and_simulate_have_the_same_keys(summaries, place):
     assert run["bytes_sent"] > simulated["bytes_sent"] > 0
 
 
-def test_an_alarm_is_red_until_its_masks_have_cancelled(tmp_path):
-    """The page of colours is an export, in which red is written out."""
-    alarm = MasksUncancelled(peer="peer0", round=11, partners=("peer1",), now={"loss": math.nan}, deviation=0.1)
-    told = msgspec.json.decode(msgspec.json.encode(alarm))
-    colours = {}
-    for cancelled in (False, True):
-        console = Console(record=True, file=io.StringIO(), width=200, force_terminal=True)
-        result = {"peer": "peer0", "scores": {"loss": 1.0}, "alarms": [told | {"cancelled": cancelled}]}
-        tables.summary(result, tmp_path, console=console)
-        colours[cancelled] = console.export_text(styles=True)
-    assert "\x1b[1;31mpeer0: ALARM: nothing came from peer1" in colours[False]
-    assert "\x1b[1;31m" not in colours[True]
-    assert "peer0: in round 12 masks of peer1 did not cancel; they are cancelled now" in colours[True]
-
-
 def test_alarms_that_repeat_each_other_are_one_line(tmp_path):
-    alarms = [
-        MasksUncancelled(peer="peer0", round=round, partners=("peer1",), now={"loss": 9.0}, deviation=0.1)
-        for round in range(11, 15)
-    ]
-    console = Console(record=True, file=io.StringIO(), width=200)
+    alarms = [LossRose(peer="peer0", round=round, now={"loss": 9.0}) for round in range(11, 15)]
+    console = Console(record=True, file=io.StringIO(), width=200, force_terminal=True)
     result = {"peer": "peer0", "scores": {"loss": 1.0}, "alarms": [msgspec.to_builtins(each) for each in alarms]}
     tables.summary(result, tmp_path, console=console)
-    said = " ".join(console.export_text().split())
-    assert said.count("nothing came from peer1") == 1
+    said = " ".join(console.export_text(styles=True).split())
+    assert said.count("the loss rose steeply") == 1
+    assert "\x1b[1;31mpeer0: ALARM: the loss rose steeply in round 15" in said
     assert "; and 3 more like it, rounds 12 to 15" in said
 
 

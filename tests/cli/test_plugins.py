@@ -96,10 +96,11 @@ def test_without_the_folder_of_a_plug_in_help_lacks_its_commands(copy, plugin):
     assert (result.returncode, result.stderr) == (0, "")
     lost = {name for name, value in REGISTERED.items() if value.startswith(f"p2pfl.plugins.{plugin}.")}
     before, after = ({*text.replace(",", " ").split()} for text in (overview(), result.stdout))
-    assert lost
+    assert lost or plugin == "language"  # which is used from Python alone
     assert lost <= before - after
     assert {*REGISTERED} - lost <= after
-    assert f'there is no command "{min(lost)}"' in copy.p2pfl(min(lost)).stderr
+    for command in sorted(lost)[:1]:
+        assert f'there is no command "{command}"' in copy.p2pfl(command).stderr
 
 
 @pytest.mark.slow

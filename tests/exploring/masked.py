@@ -1,16 +1,15 @@
-"""A member that also masks its releases, with its real mask ledger and the journal of it."""
+"""A member that also masks its releases, with its real slots of masks and the journal of them."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ballots import AGAIN
 from exploring.members import Invariants, Member, Sent
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal, MaskLedger
-from p2pfl.network.protocol.ledgers.payments import Mask
+from p2pfl.network.protocol.ledgers.mask_slots import Mask, MaskSlots
+from p2pfl.network.protocol.ledgers.slots import START, Slot
 
 
 class Released(NamedTuple):
@@ -28,7 +27,7 @@ class Masked(Member):
     Parameters
     ----------
     journal
-        Of its mask ledger, on its disk.
+        Slot before which all may have been used, on its disk.
     leaving
         The journal that is on its way to the disk, and the release that leaves once it is there.
     plaintexts
@@ -37,16 +36,15 @@ class Masked(Member):
         Whether this incarnation has masked the update for the next attempt.
     """
 
-    journal: MaskJournal | None = None
-    leaving: tuple[MaskJournal, Released] | None = None
+    journal: Slot = START
+    leaving: tuple[Slot, Released] | None = None
     plaintexts: int = 0
     masked_again: bool = False
 
     @property
     def key(self) -> Hashable:
-        until = None if self.journal is None else self.journal.until
         leaving = None if self.leaving is None else self.leaving[1]
-        return super().key, until, leaving, self.plaintexts, self.masked_again
+        return super().key, self.journal, leaving, self.plaintexts, self.masked_again
 
     def moves(self) -> list[str]:
         found = super().moves()
@@ -78,13 +76,12 @@ class Masked(Member):
         """Return it with a release under fresh masks, which leaves once its journal is durable."""
         others = [each for each in self.committee.members if each != self.name]
         again = self.machine.value == AGAIN
-        ledger = MaskLedger(self.name, partners=others, journal=copy.deepcopy(self.journal))
+        slots = MaskSlots(self.name, partners=others, until=self.journal)
         living = [each for each in others if not (again and each == self.committee.owner)]
-        payment = ledger.release(0, partners=living)
-        masks = tuple(sorted(Mask(_edge(self.name, each), payment.slot) for each in payment.fresh))
-        released = Released(self.name, self.plaintexts, masks)
+        masks = slots.take(Slot(self.journal.attempt + 1, 0), partners=living)
+        released = Released(self.name, self.plaintexts, tuple(sorted(masks)))
         after = replace(self, plaintexts=self.plaintexts + 1, masked_again=self.masked_again or again)
-        return replace(after, leaving=(ledger.journal(), released))
+        return replace(after, leaving=(slots.until, released))
 
     def sent(self, released: Released) -> Sent:
         """Return the release as a message to another member; it reaches who reads everything."""
@@ -104,7 +101,3 @@ class MaskInvariants(Invariants):
                 if used.setdefault((released.peer, mask), released.plaintext) != released.plaintext:
                     return f"{released.peer} hides two plaintexts under one key"
         return super().messages(tuple(each for each in said if not isinstance(each, Released)))
-
-
-def _edge(one: str, other: str) -> tuple[str, str]:
-    return min(one, other), max(one, other)

@@ -107,13 +107,10 @@ def test_peers_in_processes_of_their_own_end_as_the_simulation(tmp_path):
     assert apart(nursery.models(), simulate(experiment, baselines=False).models) < 1e-10
 
 
-@pytest.mark.parametrize(("peers", "most"), [(3, 1), (8, 3), (16, 7)])
-def test_no_more_peers_of_a_swarm_are_killed_than_leave_a_majority(peers, most):
-    given = {"departures": "go_on", "peers": peers}
-    masked.check(argparse.Namespace(kind="complete", deaths=most, **given))
-    masked.check(argparse.Namespace(kind="circulant", deaths=peers - 2, **given))
-    with pytest.raises(SystemExit, match=f"from 1 to {most} with {peers} peers, got {most + 1}"):
-        masked.check(argparse.Namespace(kind="complete", deaths=most + 1, **given))
+def test_no_more_peers_of_a_swarm_are_killed_than_leave_two():
+    masked.check(argparse.Namespace(peers=8, deaths=6))
+    with pytest.raises(SystemExit, match="from 1 to 6 with 8 peers, got 7"):
+        masked.check(argparse.Namespace(peers=8, deaths=7))
 
 
 @pytest.mark.slow

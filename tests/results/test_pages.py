@@ -16,7 +16,7 @@ from markup import HOSTILE, checked
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import check, read
 from p2pfl.results.comparisons.comparison import RunOutcome, compare
-from p2pfl.results.notices.kinds import KeyTrusted, MasksUncancelled, MasksUnsettled, PeerFailed
+from p2pfl.results.notices.kinds import KeyTrusted, LossRose, PeerFailed, StepsUnsettled
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.results.pages.gains import gains, verdict
 from p2pfl.results.pages.run_charts import score_charts
@@ -95,7 +95,7 @@ def hostile(value):
 def test_nothing_that_comes_from_a_file_becomes_markup(run):
     summary = hostile(run.summary) | {"metric": HOSTILE, "schema": 1, "advice": [HOSTILE], "alarms": []}
     summary["privacy"] = hostile(run.summary["privacy"])
-    summary["unsettled"] = {HOSTILE: {"masks": {HOSTILE: 1}, "steps": {}, "sums": {}}}
+    summary["unsettled"] = {HOSTILE: {"steps": {HOSTILE: 1}, "sums": {}}}
     scores = {HOSTILE: 0.5, "loss": 1.0}
     metrics = [msgspec.structs.replace(each, peer=HOSTILE, missed=[HOSTILE], scores=scores) for each in run.metrics]
     events = [
@@ -198,28 +198,22 @@ def test_control_characters_are_shown_and_not_obeyed(run):
 
 @pytest.mark.slow
 def test_alarms_come_before_everything_else(run):
-    alarm = MasksUncancelled(peer="peer0", round=2, partners=("peer1",), now={"loss": 9.0}, deviation=0.3)
-    gone = msgspec.structs.replace(alarm, peer="peer2", cancelled=True)
-    alarms = [msgspec.to_builtins(each) for each in (alarm, gone)]
+    alarms = [msgspec.to_builtins(LossRose(peer="peer0", round=2, now={"loss": 9.0}))]
     page = checked(run_page(copied(run, summary=run.summary | {"alarms": alarms, "accounted": False})))
     said = "".join(page.text)
     assert said.index("Alarm.") < said.index("Warning.") < said.index("Together")
-    assert "start it with --resume" in said
-    assert "they are cancelled now" in said
+    assert "the loss rose steeply in round 3" in said
     assert "--unaccounted" in said
 
 
 @pytest.mark.slow
 def test_alarms_that_repeat_each_other_are_one_box_and_one_event(run):
-    alarms = [
-        MasksUncancelled(peer="peer0", round=round, partners=("peer1",), now={"loss": 9.0}, deviation=0.3)
-        for round in range(11, 15)
-    ]
+    alarms = [LossRose(peer="peer0", round=round, now={"loss": 9.0}) for round in range(11, 15)]
     listed = [msgspec.to_builtins(each) for each in alarms]
     page = checked(run_page(copied(run, summary=run.summary | {"alarms": listed}, events=alarms)))
     said = "".join(page.text)
-    assert said.count("nothing came from peer1") == 2
-    assert said.count("nothing came from peer1 in round 15") == 2
+    assert said.count("the loss rose steeply") == 2
+    assert said.count("the loss rose steeply in round 15") == 2
     assert said.count("and 3 more like it, rounds 12 to 15") == 2
 
 
@@ -251,7 +245,7 @@ def test_the_page_of_one_peer_has_its_scores_and_events(run):
     summary = {key: run.summary.get(key) for key in keys}
     summary |= {"kind": "peer", "peer": "peer0", "scores": {"accuracy": 0.91, "loss": 0.3}, "unsettled": {}}
     summary["alone"] = {"accuracy": 0.95, "loss": 0.4}
-    events = [MasksUnsettled(peer="peer0", masks={"peer1": 2}, deviation=0.1)]
+    events = [StepsUnsettled(peer="peer0", steps={"peer1": 2})]
     metrics = [record for record in run.metrics if record.peer == "peer0"]
     said = "".join(checked(run_page(copied(run, summary=summary, metrics=metrics, events=events))).text)
     assert "peer0 learned a model with accuracy 0.910, loss 0.300" in said

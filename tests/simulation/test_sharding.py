@@ -34,7 +34,7 @@ from swarms import SMALL
 
 MORE = {
     "losses and absences": ["simulation.loss=0.2", "simulation.absence=0.2"],
-    "losses and absences, masks": ["privacy.mode=pairwise", "simulation.loss=0.2", "simulation.absence=0.2"],
+    "absences, masks": ["privacy.mode=pairwise", "simulation.absence=0.2"],
     "one test peer in a round": ["evaluation.peers=1", "evaluation.every=2"],
     "dissensus": ["learning.weighted=false", "attack.name=dissensus", "attack.peers=0.34"],
     "alie": ["learning.weighted=false", "attack.name=alie", "attack.peers=0.34", "attack.scale=1.5"],
@@ -54,6 +54,18 @@ MORE = {
 }
 LEFT_OUT = {"start_s", "wall_s", "total_s", "training_s", "began", "workers"}
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+GRID = 2.0**-20
+"""Step of the grid of masks."""
+
+
+def tolerance_of(experiment):
+    """Return the tolerance of an experiment.
+
+    What is mixed from the start contains parameters without a gradient, whose average may lie exactly between two
+    points of the grid of masks. The last bit of a sum then decides to which of them they are rounded.
+    """
+    starts = (experiment.learning.algorithm_options or {}).get("overlap") == "start"
+    return GRID if starts and experiment.privacy.mode != "none" else TOLERANCE[experiment.learning.dtype]
 
 
 def close(one, other, *, tolerance):
@@ -90,7 +102,7 @@ def test_two_workers_end_as_one_process(changes):
     source = shared_source()
     whole = simulate(experiment, baselines=False, source=source)
     part = simulated(experiment, workers=2, source=source)
-    check_same(whole, part, tolerance=TOLERANCE[experiment.learning.dtype])
+    check_same(whole, part, tolerance=tolerance_of(experiment))
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ class Swarm:
         self.names, self.dead, self.now, self.given = names, {*dead}, 0.0, given
         self.sessions = {name: self.begun(name, life) for name in names}
         self.answers, self.sent, self.queue = {name: [] for name in names}, [], deque()
+        self.places = []  # to which something was sent
         self.mute = ""  # whose messages are lost
         self.lost = set()  # peers to which all messages are lost
         for name in names:
@@ -45,6 +46,7 @@ class Swarm:
                     self.queue.append((name, Stored()))
                 case Publish(place, message) if isinstance(message, OfVerdicts):
                     self.sent.append((name, message))
+                    self.places.append(place)
                     to = [place[3:]] if place.startswith("in/") else self.others(name)
                     if name != self.mute:
                         self.queue.extend((each, arrived(name, message)) for each in to if each not in self.lost)

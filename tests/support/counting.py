@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from known_peers import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM, announcement, membership, seal
+from known_peers import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SWARM, announcement, membership, seal
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, common_sums
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.effects import Publish
@@ -27,7 +27,7 @@ SUMS = common_sums(metropolis(complete(5).named(NAMES)), size=6, width=64, collu
 
 def part(name):
     """One peer's part in sums; the one that it makes is open."""
-    sum_sender = SumSender(name, sums=SUMS, seal=seal(name), source=SOURCE)
+    sum_sender = SumSender(name, sums=SUMS, seal=seal(name))
     sum_sender.acquaint(SECRETS)
     sum_receiver = SumReceiver(name, sums=SUMS, seal=seal(name), heaviest=10.0)
     sum_receiver.open(NOW, weighted=False)
@@ -36,37 +36,31 @@ def part(name):
     )
 
 
-def terms(giver, receiver):
-    masked = giver.sum_sender.mask(SumSlot(receiver, *NOW), np.arange(6))
-    return list(giver.sum_sender.give(*masked, mass=None, piece=LARGEST))
-
-
 def summed(receiver, upto):
-    """All parts after the sum of one peer has come up to a kind of word, and the words of that kind, by sender.
+    """All parts after the sum of one peer has come up to a kind of message, and the messages of that kind, by sender.
 
-    As it goes: terms, the roll, consents ("agreement"), all of these ("agreements"), keys ("unmasking").
+    In order: "ready", the participant set ("roll"), and the terms ("term").
     """
     parts = {name: part(name) for name in NAMES}
     mine, givers = parts[receiver].sum_receiver, [name for name in NAMES if name != receiver]
-    words = {name: terms(parts[name], receiver)[0] for name in givers}
-    if upto == "term":
+    slot = SumSlot(receiver, *NOW)
+    words = {name: parts[name].sum_sender.prepare(slot, mass=None) for name in givers}
+    if upto == "ready":
         return parts, words
-    for name, term in words.items():
-        mine.take(name, term)
+    for name, ready in words.items():
+        mine.take(name, ready)
     call = mine.close()
     if upto == "roll":
         return parts, {receiver: call}
-    words = {name: parts[name].sum_sender.consent(receiver, call) for name in givers}
-    if upto == "agreement":
-        return parts, words
-    agreed = [mine.receive_consent(name, word) for name, word in words.items()][-1]
-    if upto == "agreements":
-        return parts, {receiver: agreed}
-    return parts, {name: parts[name].sum_sender.unlock(receiver, agreed) for name in givers}
+    pieces = {}
+    for name in givers:
+        sender = parts[name].sum_sender
+        sender.take(receiver, call)
+        (pieces[name],) = sender.give(slot, sender.mask(slot, np.arange(6)), piece=LARGEST)
+    return parts, pieces
 
 
-SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "ParticipantsConfirmed": ("bob", "agreement")}
-SUMMED |= {"Agreements": ("ada", "agreements"), "Unmasking": ("bob", "unmasking")}
+SUMMED = {"Ready": ("bob", "ready"), "RollCall": ("ada", "roll")}
 """Whose sum it is of which ada says this to bob, and how far it is then."""
 
 

@@ -6,24 +6,21 @@ import torch
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg.in_process import partners
-from p2pfl.privacy.secagg.protocol import Receiver, Sender, Sum, SumSlot
+from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
 from p2pfl.privacy.secagg.weighted_sums import portion
+from p2pfl.privacy.total_masks import to_signed
 from p2pfl.simulation.secagg import SummedNeighbourhood
 
 SOURCE = SeededSource(7)
 
 
-def run_sum(which, terms, *, secrets, source):
-    """Return the participant set and the sum of the terms that arrive, by sender; the others' are lost."""
-    receiver = Receiver(which)
-    senders = {peer: Sender(which, peer=peer, secrets=secrets, source=source) for peer in terms}
-    for peer, sender in senders.items():
-        receiver.take(peer, sender.share(terms[peer].copy()))
-    here = receiver.close()
-    consents = {peer: here for peer in here if senders[peer].consent(here)}
-    for peer in here:
-        receiver.unlock(peer, senders[peer].keys(consents))
-    return here, receiver.total()
+def run_sum(which, terms, *, secrets):
+    """Return the participant set and the sum of the terms that are ready, by sender; there is none of too few."""
+    here = tuple(sorted(terms))
+    if len(here) < which.fewest:
+        return (), None
+    shares = [Sender(which, peer=peer, secrets=secrets).share(terms[peer].copy(), here) for peer in here]
+    return here, to_signed(np.sum(shares, axis=0, dtype=shares[0].dtype))
 
 
 class MaskedNeighbourhood(SummedNeighbourhood):
@@ -40,10 +37,10 @@ class MaskedNeighbourhood(SummedNeighbourhood):
             if not terms:
                 continue
             senders = tuple(self.peers[each] for each in _row(weights.matrix, row)[1])
-            facts = {"size": rows.shape[-1], "width": self.width, "colluders": self.colluders}
+            facts = {"place": row, "size": rows.shape[-1], "width": self.width, "colluders": self.colluders}
             which = Sum(SumSlot(receiver, self.round, self.step), senders, **facts)
             points = {self.peers[each]: portion(rows[each], weight=weight) for each, weight in terms.items()}
-            here, total = run_sum(which, points, secrets=secrets, source=SOURCE)
+            here, total = run_sum(which, points, secrets=secrets)
             assert len(here) == len(terms)
             sums[row] += total
         return torch.from_numpy(sums)

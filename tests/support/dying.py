@@ -30,6 +30,8 @@ class Death:
         Event of the victim at which it dies, counted from the beginning of ``round``; ``None`` if it lives.
     lose
         Messages to lose, see :class:`p2pfl.network.transport.MemoryTransport`.
+    absent
+        Peer that never comes.
 
     Attributes
     ----------
@@ -47,6 +49,7 @@ class Death:
     at: int | None = None
     round: int = 2
     lose: object = None
+    absent: str = ""
     dead: bool = False
     events: int = 0
     states: dict[str, State] = field(default_factory=dict)
@@ -86,7 +89,7 @@ class Death:
                 self.states[name] = await peer.run()
                 self.bytes_out += peer.connection.bytes_out
 
-        for name in plan(self.experiment).topology.peers:
+        for name in (each for each in plan(self.experiment).topology.peers if each != self.absent):
             tasks[name] = asyncio.create_task(one(name))
         await asyncio.gather(*(self._ended(name, task) for name, task in tasks.items()))
 

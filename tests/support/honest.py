@@ -13,7 +13,7 @@ import torch
 
 from ballots import AGAIN, COUNTS, cast, decision, prepare, promised
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
-from known_peers import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership, seal
+from known_peers import IDENTITIES, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -27,13 +27,12 @@ from p2pfl.network.protocol.wire.messages import (
     FlowStatement,
     Key,
     Look,
-    Masked,
     Plain,
     Pulse,
     Telemetry,
 )
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
-from p2pfl.network.protocol.wire.sum_messages import OfSums, RollCall
+from p2pfl.network.protocol.wire.sum_messages import OfSums, RollCall, sum_statement
 from p2pfl.network.protocol.wire.tags import TAG_BYTES, add_tags, parts
 from p2pfl.network.protocol.wire.total_messages import (
     Abort,
@@ -59,7 +58,6 @@ from p2pfl.network.protocol.wire.verdict_messages import (
 )
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.network.protocol.wire.wire_rows import encode_row, head_of, read_row
-from p2pfl.privacy.secagg.protocol import SumSlot
 
 # ---------------------------------------------------------------------- verdicts
 
@@ -136,9 +134,9 @@ def inbox():
 
 
 def ledgers():
-    """What bob has applied and masked with ada."""
-    made = PeerLedgers("bob", gossip=["ada"], masks=["ada"])
-    made.begin("ada", incarnation=1, key=KEYS["ada"].public)
+    """What bob has applied of ada."""
+    made = PeerLedgers("bob", gossip=["ada"])
+    made.begin("ada", incarnation=1)
     for step in range(3):
         made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
         made.apply("ada", (0, step), np.ones(2))
@@ -148,8 +146,7 @@ def ledgers():
 
 def account():
     statement = FlowStatement((0,), (1, 0), ((1, 0),), (), (0,))
-    masked = Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))
-    return Account(1, 1, [(statement, ["bob"])], {"bob": masked}, incarnations={"bob": 1})
+    return Account(1, 1, [(statement, ["bob"])], incarnations={"bob": 1})
 
 
 def row_chunk():
@@ -188,9 +185,9 @@ def genuine(message):
     match message:
         case Announcement():
             return message.sign(IDENTITIES["ada"], swarm=SWARM)
-        case RollCall(round, step, here):
-            signature = seal("ada").sign(SumSlot("ada", round, step), here, domain="roll")
-            return RollCall(round, step, here, signature)
+        case RollCall():
+            statement = sum_statement(announcement("ada").announced, swarm=SWARM, call=message)
+            return msgspec.structs.replace(message, signature=IDENTITIES["ada"].sign(statement, domain="roll"))
         case AgreedParticipants():
             statement = participants_statement(message, swarm=SWARM)
             signature = IDENTITIES["ada"].sign(statement, domain="participants")
@@ -275,7 +272,7 @@ def taken(message):
             mine.ack(head=message.head)
         case Account():
             mine = ledgers()
-            mine.receive("ada", message, incarnation=1, key=KEYS["bob"].public)
+            mine.receive("ada", message, incarnation=1)
             decode(encode(mine.account(1)))
         case _ if isinstance(message, OfTotals | OfSums | OfVerdicts):
             added(message)
@@ -289,18 +286,8 @@ def added(message):
     elif isinstance(message, OfTotals):
         totals(kind).receive("ada", message)
     else:
-        heard(adding(kind).receive("ada", message))
-
-
-def heard(hearing):
-    """Run what awaits nothing where terms are small."""
-    try:
-        hearing.send(None)
-    except StopIteration as ended:
-        for _, answer in ended.value:
+        for _, answer in adding(kind).receive("ada", message):
             decode(encode(answer))
-    finally:
-        hearing.close()
 
 
 def kept(row, *, trailer=SIGNED):

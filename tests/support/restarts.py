@@ -130,6 +130,9 @@ class HeldTraining:
         self.reached, self.go, self.seconds = asyncio.Event(), asyncio.Event(), 0.0
         peer.training = self
 
+    def idle_clock(self):
+        return self.training.idle_clock()
+
     async def fit(self, rows, *, round, **settings):
         if round == self.round:
             self.reached.set()

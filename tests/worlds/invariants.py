@@ -19,12 +19,10 @@ from p2pfl.core.errors import DecodeError, RunError
 from p2pfl.core.rows import Rows, raw
 from p2pfl.network.peer import Peer
 from p2pfl.network.protocol.incoming.mailbox import AHEAD, Mailbox, Newest, Verdict
-from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_slots import Mask
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.ledgers.page import Rows as Beside
-from p2pfl.network.protocol.ledgers.payments import Payment
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.wire.envelope import PLACE
 from p2pfl.network.protocol.wire.reliable_stream import Outbox
@@ -127,10 +125,10 @@ class Watch:
             self.fail(f"{life[0]} sent two rows in exchange {gossip_step}")
         self.rows[life, gossip_step] = zlib.crc32(numbers)
 
-    def covered(self, peer: Peer, payment: Payment, numbers: bytes | memoryview) -> None:
+    def covered(self, peer: Peer, terms: Mapping[Mask, int], numbers: bytes | memoryview) -> None:
         """Note a release that has been sent under these masks, for the first and only time."""
         if peer.hiding.cover is not None:
-            self.keys.released(payment, numbers, masks=peer.hiding.cover.masks)
+            self.keys.released(peer.name, terms, numbers, masks=peer.hiding.cover.masks)
 
     def _said(self, name: str, payload: bytes) -> bool:
         """Return whether a peer has sealed this; a bit may change in the tag of another neighbour, which is its own."""
@@ -215,17 +213,10 @@ class Watch:
         ledgers = self._books(name)
         if ledgers is None or self.settles:
             return
-        for other in sorted(ledgers.flows.partners | ledgers.masks.partners):
+        for other in sorted(ledgers.flows.partners):
             theirs = self._books(other)
             if theirs is not None:
                 self._flows(name, other, ledgers.flows, theirs.flows)
-                if self._met(name, other) and self._met(other, name):  # else their masks are of other keys
-                    self._masks(name, other, ledgers.masks, theirs.masks)
-
-    def _met(self, name: str, other: str) -> bool:
-        """Whether a peer has met the present life of another, or one with its keys."""
-        there = self.peers[name].membership
-        return other in there.proven and there.up[other].key == self.peers[other].me.key
 
     def _books(self, name: str) -> PeerLedgers | None:
         peer = self.peers.get(name)
@@ -248,18 +239,6 @@ class Watch:
                 self.fail(
                     f"the flow of exchange {gossip_step} between {one} and {other} is at one end and held by none"
                 )
-
-    def _masks(self, one: str, other: str, a: MaskLedger, b: MaskLedger) -> None:
-        """A mask is at both ends with opposite signs, or one of them knows that it may not be."""
-        if not isinstance(a, WatchedMasks) or not isinstance(b, WatchedMasks):
-            return
-        edge = (min(one, other), max(one, other))
-        masks = {mask for mask in [*a.terms, *b.terms] if mask.edge == edge}
-        lone = {mask for mask in masks if a.terms[mask] + b.terms[mask]}
-        if lone and not lone <= {*a.list_uncancelled(), *b.list_uncancelled()}:
-            self.fail(f"masks of {one} and {other} do not cancel, and neither knows: {sorted(lone)}")
-        if any(abs(each.terms[mask]) > 1 for mask in masks for each in (a, b)):
-            self.fail(f"a mask of {one} and {other} was applied twice")
 
 
 def _held(flows: FlowLedger, partner: str) -> set[GossipStep]:
@@ -342,6 +321,7 @@ class WatchedBooks(PeerLedgers):
             ledgers.peer,
             gossip=ledgers.flows.partners if ledgers.conserving else None,
             masks=ledgers.masks.partners,
+            until=ledgers.masks.until,
             heaviest=ledgers.heaviest,
         )
         watched.watch, watched.owner = watch, owner
@@ -351,15 +331,14 @@ class WatchedBooks(PeerLedgers):
     def _watched(self, entered: Entered) -> None:
         changed = partial(self.watch.changed, self.peer)
         self.flows = WatchedFlows.of(self.flows, entered, owner=self.peer, changed=changed, fail=self.watch.fail)
-        self.masks = WatchedMasks.of(self.masks, entered, changed=changed)
+        self.masks = WatchedMasks.of(self.masks)
 
     def page(self) -> tuple[Page, Beside]:
         """What to save with the row."""
         page, rows = super().page()
-        if isinstance(self.flows, WatchedFlows) and isinstance(self.masks, WatchedMasks):
+        if isinstance(self.flows, WatchedFlows):
             net = {partner: dict(each) for partner, each in self.flows.net.items()}
-            terms = Counter(self.masks.terms)
-            self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net, terms, self._keys())
+            self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net)
         return page, rows
 
     def _owe(self, gossip_step: GossipStep, flow: Row) -> None:
@@ -373,16 +352,8 @@ class WatchedBooks(PeerLedgers):
             self.final = {partner: dict(each) for partner, each in self.flows.net.items()}
         return super().remainder()
 
-    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.MaskJournal | None) -> None:
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int) -> None:
         """Go on from a page."""
-        super().turn(page, rows, round=round, journal=journal)
+        super().turn(page, rows, round=round)
         found = self.watch.pages.get((self.peer, msgspec.json.encode(page)), Entered())
-        now = self._keys()
-        renewed = {partner for partner, key in found.keys.items() if now.get(partner, key) != key}
-        terms = Counter({mask: many for mask, many in found.terms.items() if not renewed & {*mask.edge}})
-        self._watched(Entered({partner: dict(each) for partner, each in found.net.items()}, terms))
-
-    def _keys(self) -> dict[str, bytes]:
-        """Of all whom the owner has met."""
-        there = self.owner.membership
-        return {partner: there.up[partner].key for partner in there.proven}
+        self._watched(Entered({partner: dict(each) for partner, each in found.net.items()}))

@@ -8,9 +8,9 @@ names the end, too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
-from p2pfl.network.protocol.ledgers.payments import Mask, Payment, mask_key
+from p2pfl.network.protocol.ledgers.mask_slots import Mask, mask_key
 from p2pfl.network.protocol.wire.envelope import PLACE, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import ForOne, Key, Message
 from p2pfl.network.protocol.wire.tags import parts
@@ -47,22 +47,16 @@ class KeyWatch:
         if self.uses.setdefault(name, digest) != digest:
             self.fail(f"one key hides two different plaintexts as {use}")
 
-    def released(self, payment: Payment, numbers: bytes | memoryview, *, masks: Masks) -> None:
-        """Note the fresh masks of a release."""
-        slot = payment.slot
-        for mask in payment.terms:
-            if slot is not None and _fresh(mask, payment):
-                self.used(mask_key(mask, masks), f"mask of {payment.peer}", numbers)
+    def released(self, peer: str, terms: Mapping[Mask, int], numbers: bytes | memoryview, *, masks: Masks) -> None:
+        """Note the masks of a release."""
+        for mask in terms:
+            self.used(mask_key(mask, masks), f"mask of {peer}", numbers)
 
     def added(self, part: Sender, points: Ints) -> None:
         """Note the masks of a term that is given to a receiver."""
         hidden = points.tobytes()
         for name, key in part.mask_keys().items():
             self.used(key, f"mask of the term of {part.peer} with {name}", hidden)
-
-
-def _fresh(mask: Mask, payment: Payment) -> bool:
-    return mask.slot == payment.slot and bool(set(mask.edge) & {*payment.fresh})
 
 
 def _digest(data: bytes | memoryview) -> bytes:

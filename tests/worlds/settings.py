@@ -27,13 +27,13 @@ MASKED = ("privacy.mode=pairwise", "privacy.partners=1")
 
 ALGORITHMS = (
     ("learning.algorithm=fedavg",),
-    ("learning.algorithm=fedavg", *MASKED),
-    ("learning.algorithm=fedavg", *MASKED, "gossip.steps=3"),
+    ("learning.algorithm=fedavg", "gossip.steps=1"),
+    ("learning.algorithm=fedavg", "gossip.steps=3"),
     ("learning.algorithm=fedavg", "learning.weighted=true"),
-    ("learning.algorithm=fedavg", "learning.weighted=true", *MASKED),
+    ("learning.algorithm=fedavg", "learning.weighted=true", "gossip.steps=3"),
     ("learning.algorithm=fedavg", "gossip.steps=6", "gossip.acceleration=chebyshev"),
     ("learning.algorithm=dpsgd",),
-    ("learning.algorithm=dpsgd", *MASKED),
+    ("learning.algorithm=dpsgd", "gossip.steps=3"),
     ("learning.algorithm=dpsgd", "gossip.steps=2"),
     ("learning.algorithm=fedavg", "privacy.mode=secagg", "gossip.steps=1"),
 )
@@ -118,7 +118,7 @@ class Setting:
     @property
     def settles(self) -> bool:
         """True if peers settle rounds."""
-        return any(each.startswith("privacy.departures=") for each in self.changes)
+        return not self.totals and "privacy.mode=pairwise" in self.changes
 
 
 def setting(seed: int) -> Setting:
@@ -165,7 +165,9 @@ def _settled(random: np.random.Generator) -> Setting:
     graph = ("ring", "ring", "path", "star")[int(random.integers(4))] if whole else "complete"
     peers, rounds, steps = (int(random.integers(low, high)) for low, high in ((3, 7), (1, 5), (1, 4)))
     patience, chunk = LINES[int(random.integers(len(LINES)))]
-    departures = "stop" if random.random() < 0.2 else "go_on"
+    departures = "wait" if random.random() < 0.2 else "go_on"
+    if whole and departures == "wait" and peers > 3 and random.random() < 0.5:
+        graph = "exponential"  # whose weights keep the mean only with all peers
     after = whole and peers > 3 and random.random() < 0.5  # training after mixing leaves no common mean
     algorithm = "dpsgd" if after else "fedavg"
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={rounds}", f"gossip.steps={steps}")

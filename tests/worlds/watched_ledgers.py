@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
-from p2pfl.network.protocol.ledgers.payments import Mask, Payment
+from p2pfl.network.protocol.ledgers.mask_slots import Mask, MaskSlots
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.wire.messages import FlowStatement
 
 
 @dataclass
 class Entered:
-    """What has entered a row for good: flows by partner and exchange, and masks."""
+    """What has entered a row for good: flows by partner and exchange."""
 
     net: dict[str, dict[GossipStep, Row]] = field(default_factory=dict)
-    terms: Counter[Mask] = field(default_factory=Counter)
-    keys: dict[str, bytes] = field(default_factory=dict)
-    """By partner, under which the masks are."""
 
 
 class WatchedFlows(FlowLedger):
@@ -74,55 +68,20 @@ class WatchedFlows(FlowLedger):
         return back
 
 
-class WatchedMasks(MaskLedger):
-    """A ledger of masks that does the same."""
+class WatchedMasks(MaskSlots):
+    """Slots of masks that remember the masks of the latest release."""
 
-    changed: Callable[[], None]
-    terms: Counter[Mask]
-    latest: Payment | None
+    latest: dict[Mask, int] | None
 
     @classmethod
-    def of(cls, masks: MaskLedger, entered: Entered, *, changed: Callable[[], None]) -> WatchedMasks:
+    def of(cls, slots: MaskSlots) -> WatchedMasks:
         """The same, watched."""
         watched = cls.__new__(cls)
-        watched.__dict__.update(vars(masks))
-        watched.changed, watched.terms, watched.latest = changed, entered.terms, None
+        watched.__dict__.update(vars(slots))
+        watched.latest = None
         return watched
 
-    def release(
-        self,
-        round: int,
-        *,
-        partners: Collection[str] | None = None,
-        shared: Collection[str] | None = None,
-        payable: Callable[[Slot], bool] = lambda _: True,
-        most: int = ledger.MAX_LATE_MASKS,
-    ) -> Payment:
-        """Decide the masks of the next release."""
-        self.latest = self._noted(super().release(round, partners=partners, shared=shared, payable=payable, most=most))
+    def take(self, slot: Slot, *, partners: Collection[str]) -> dict[Mask, int]:
+        """Decide the masks of a release."""
+        self.latest = super().take(slot, partners=partners)
         return self.latest
-
-    def take(self, slot: Slot, *, partners: Collection[str]) -> Payment:
-        """Decide the masks of an attempt."""
-        self.latest = self._noted(super().take(slot, partners=partners))
-        return self.latest
-
-    def settle(self, *, shared: Collection[str] | None = None, most: int = ledger.MAX_LATE_MASKS) -> Payment:
-        """Pay all differences."""
-        return self._noted(super().settle(shared=shared, most=most))
-
-    def receive(self, partner: str, statement: ledger.MaskStatement) -> None:
-        """Learn what a partner stated."""
-        super().receive(partner, statement)
-        self.changed()
-
-    def renew(self, partner: str) -> None:
-        """Begin anew with a partner under other keys: what was shared under the old ones is another mask."""
-        super().renew(partner)
-        edge = min(self.peer, partner), max(self.peer, partner)
-        self.terms = Counter({mask: count for mask, count in self.terms.items() if mask.edge != edge})
-
-    def _noted(self, payment: Payment) -> Payment:
-        self.terms.update(payment.terms)
-        self.changed()
-        return payment

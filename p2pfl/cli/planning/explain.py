@@ -116,10 +116,7 @@ def _mask(resolved: Plan) -> dict[str, Any] | None:
     if wanted.mask is not None:
         origin = "as privacy.mask says"
     elif resolved.sized is not None:
-        origin = (
-            "the default from public numbers: initial parameters, learning rate, steps of a round and graph; a peer "
-            f"that dies leaves noise of {resolved.residual:.2g} in each parameter of the others"
-        )
+        origin = "the default from public numbers: initial parameters, learning rate, steps of a round and graph"
     elif wanted.epsilon is not None and not wanted.noise:
         origin = "calibrated to privacy.epsilon"
     else:

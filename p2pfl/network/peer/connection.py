@@ -18,6 +18,7 @@ from p2pfl.network.protocol.interface.events import Event
 from p2pfl.network.protocol.interface.requests import Request
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.messages import Claim, Message
+from p2pfl.network.protocol.wire.total_messages import Subtotal
 from p2pfl.network.transport import Channel
 from p2pfl.network.transport import Message as Arrived
 
@@ -81,7 +82,7 @@ class Connection:
         self._retaining = asyncio.Lock()  # serial, so that the broker retains the last one
         self._storing = asyncio.Lock()
         self._stores: int | None = None  # number of writes before a request is answered
-        self._slow: deque[effects.Parse | effects.ProcessSum] = deque()
+        self._slow: deque[effects.Parse] = deque()
         self._answer: Answer | None = None
         self._asked: dict[bool, asyncio.Future[Answer]] = {}  # pending requests; key True: the request to leave
         self._broken: asyncio.Future[None] | None = None
@@ -148,9 +149,6 @@ class Connection:
         """
         until = self.clock() + self.session.shared.patience
         await self._confirm_total(until)
-        if self.relay is not None:
-            sum_sender, membership = self.relay.sum_sender, self.session.membership
-            await self.until(lambda: not sum_sender.awaited & membership.present, by=until)
         await self.ask(requests.Leave(done=done, until=until))
 
     async def _confirm_total(self, until: float) -> None:
@@ -208,8 +206,10 @@ class Connection:
                 self._post(effect)
             case effects.WakeAt():
                 self._wake_at(effect.when)
-            case effects.Parse() | effects.ProcessSum():
+            case effects.Parse():
                 self._slow.append(effect)
+            case effects.ProcessSum():
+                self._process_sum(effect)
             case effects.Forget():
                 if self.relay is not None:
                     self.relay.sum_receiver.forget(effect.peer)
@@ -319,18 +319,21 @@ class Connection:
                 self.bytes_in += len(message.data)
             self.handle(events.Received(message.topic, message.data))
             while self._slow:
-                self.handle(await self._do_work(self._slow.popleft()))
+                self.handle(await asyncio.to_thread(self._slow.popleft().result))
 
-    async def _do_work(self, effect: effects.Parse | effects.ProcessSum) -> Event:
-        if isinstance(effect, effects.Parse):
-            return await asyncio.to_thread(effect.result)
+    def _process_sum(self, effect: effects.ProcessSum) -> None:
         assert self.relay is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
-        kind, sender = type(effect.message).__name__, effect.sender
+        kind, sender, mine = type(effect.message).__name__, effect.sender, self.relay.sum_receiver
+        before = mine.lacking.get(sender)
         try:
-            answers = tuple(await self.relay.receive(sender, effect.message))
+            answers = self.relay.receive(sender, effect.message)
         except DecodeError:
-            return events.Summed(sender, kind, None, equivocated=sender in self.relay.sum_sender.proofs)
-        return events.Summed(sender, kind, answers)
+            self.handle(events.SumRefused(sender, kind, equivocated=sender in self.relay.sum_sender.proofs))
+            return
+        if isinstance(effect.message, Subtotal) and mine.lacking.get(sender) != before:  # repeated ones are no progress
+            self.session.streams.progress[sender] = self.clock()
+        for peer, answer in answers:
+            self.post(f"in/{peer}", answer)
 
     # ------------------------------------------------------------------ time, and failure
 

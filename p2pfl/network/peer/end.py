@@ -1,21 +1,22 @@
-"""End of a live peer: what it pays, which model all agree on, and what stays open."""
+"""End of a live peer: what it settles, which model all agree on, and what stays open."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import torch
 
 from p2pfl.algorithms import State
-from p2pfl.network.peer.masking.debt_payment import pay_masks
-from p2pfl.network.peer.masking.mask_cover import shift
+from p2pfl.core.neighbourhood import derived
 from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.network.protocol.interface.requests import Finish
-from p2pfl.network.protocol.ledgers.payments import residual_variance
+from p2pfl.network.protocol.ledgers.flows import Row
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.results.content import Unsettled
-from p2pfl.results.notices.kinds import MasksUnsettled, Notice, RestartUnsettled, StepsUnsettled, SumsUnsettled
+from p2pfl.results.notices.kinds import Notice, RestartUnsettled, StepsUnsettled, SumsUnsettled
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class PeerEnd:
     Parameters
     ----------
     state
-        State after it has paid what it owes and agreed on the model of all.
+        State after it has settled its flows and agreed on the model of all.
     common
         Scores of the common model on everybody's test data; ``None`` without one.
     unsettled
@@ -45,35 +46,20 @@ async def end(rounds: Rounds) -> PeerEnd:
         if parts.plan.experiment.learning.consensus:
             agreeing = ModelAgreement(parts.plan, parts.name)
             state, common = await agreeing.close(lambda: rounds.neighbourhood(rounds.next), state, notify=parts.notify)
-    parts.hiding.correct()
-    parts.alarms.settle(parts.connection.session.ledgers.masks.list_uncancelled())
-    deviation, peers = parts.plan.protection.settings.mask, len(parts.plan.topology.peers)
     relay, ledgers = parts.connection.relay, parts.connection.session.ledgers
     missed = {} if relay is None else relay.missed
-    ended = PeerEnd(state, common, unsettled(ledgers, deviation=deviation, peers=peers, missed=missed))
+    ended = PeerEnd(state, common, unsettled(ledgers, missed=missed))
     for notice in [*list_open(parts.name, ended.unsettled), *filter(None, [parts.meter.overdrawn])]:
         parts.notify(notice)
     return ended
 
 
 async def _settle(rounds: Rounds) -> State:
-    """Return the state after this peer has paid what it owes, masks first, for that takes gossip steps."""
+    """Return the state after this peer has settled its flows, and has waited until its mask partners end as well."""
     parts, state, connection = rounds.parts, rounds.state, rounds.parts.connection
     ledgers = connection.session.ledgers
-    cover = None if rounds.first.late and rounds.first.over else parts.hiding.cover
-    if cover is not None:
-        await connection.ask(Finish("masks"))
-    if cover is not None and parts.hiding.attempts is None:  # masks of attempts cancel, and nobody owes any
-        cover.masks = parts.hiding.masks()  # somebody may have come after the last release, and masked with us
-        state = await pay_masks(
-            state,
-            cover,
-            plan=parts.plan,
-            source=parts.source,
-            round=rounds.next,
-            neighbourhood=rounds.neighbourhood,
-            notify=parts.notify,
-        )
+    if parts.hiding.cover is not None and not (rounds.first.late and rounds.first.over):
+        await connection.ask(Finish("releases"))
     if ledgers.conserving:
         await connection.ask(Finish("flows"))
         if parts.plan.codec is None:  # differences are not rows
@@ -81,41 +67,37 @@ async def _settle(rounds: Rounds) -> State:
     return state
 
 
-def unsettled(ledgers: PeerLedgers, *, deviation: float, peers: int, missed: Mapping[str, int]) -> Unsettled:
-    """Return what stays open at the end of a run.
+def shift(state: State, row: Row | None, *, mass: float | None) -> State:
+    """Return the models with what arrived after the last gossip step; homogeneous if there is a weight."""
+    if row is None:
+        return state
+    late = torch.from_numpy(row).to(state.public.rows)  # [P] or [P + 1]
+    if mass is None:
+        moved = late
+    else:
+        if mass + float(late[-1]) <= 0:
+            return state
+        moved = (late[:-1] - late[-1] * state.public.rows[0]) / (mass + late[-1])  # [P]
+    return replace(state, rows=state.rows + moved, public=derived(lambda public: public + moved, state.public))
+
+
+def unsettled(ledgers: PeerLedgers, *, missed: Mapping[str, int]) -> Unsettled:
+    """Return what stays open at the end of a run, false as a condition if nothing is.
 
     Parameters
     ----------
     ledgers
         What was moved along edges.
-    deviation, peers
-        Standard deviation of a mask, and how many models are averaged.
     missed
         By neighbour, how many sums lacked its part.
-
-    Returns
-    -------
-    Unsettled
-        False as a condition if nothing is open.
     """
-    masks = ledgers.masks.list_uncancelled()
-    ends = Counter(end for mask in masks for end in mask.edge if end != ledgers.peer)
-    spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers if masks else 0.0
     steps = Counter(partner for partner, _ in {*ledgers.flows.list_unsettled(), *ledgers.flows.lost})
-    return Unsettled(
-        dict(sorted(ends.items())),
-        spread,
-        dict(sorted(steps.items())),
-        dict(sorted(missed.items())),
-        tuple(sorted(ledgers.unaware)),
-    )
+    return Unsettled(dict(sorted(steps.items())), dict(sorted(missed.items())), tuple(sorted(ledgers.unaware)))
 
 
 def list_open(peer: str, left: Unsettled) -> list[Notice]:
     """Return a notice of each kind of what a peer could not settle; none if nothing is open."""
     notices: list[Notice] = []
-    if left.masks:
-        notices.append(MasksUnsettled(peer=peer, masks=left.masks, deviation=left.deviation))
     if left.steps:
         notices.append(StepsUnsettled(peer=peer, steps=left.steps))
     if left.sums:

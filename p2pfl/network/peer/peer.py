@@ -237,7 +237,6 @@ class Peer:
                 stack=self._stack,
                 mailbox=self.mailbox,
                 meter=self.meter,
-                notify=self._notify,
             )
         except BaseException:
             await self._stack.aclose()
@@ -306,7 +305,7 @@ class Peer:
         """Decide from which checkpoint to go on, and with which round."""
         plan, over = self.plan, self.keeper.journal.over
         joins = plan.commits and not over
-        if joins and plan.protection.wanted.departures == "stop" and self.session.shared.progress.running:
+        if joins and plan.protection.wanted.departures != "go_on" and self.session.shared.progress.running:
             raise ResumeError(explain_exclusion(self.name))
         chosen, number = await resume_peer(self.connection, self.keeper, joins=joins)
         first = FirstRound(number, chosen, over)

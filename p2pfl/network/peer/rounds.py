@@ -15,10 +15,10 @@ from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
+from p2pfl.network.peer.joining.late_arrival import ForgetMoments, LateArrival, SkipTraining
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
-from p2pfl.network.peer.masking.round_attempts import Attempts, RetryAttempt
+from p2pfl.network.peer.masking.round_attempts import Attempts, RetryAttempt, StopReachedError
 from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import RetryRound
@@ -59,7 +59,7 @@ class PeerParts:
     introduce
         Reports the neighbours that are new.
     alarms
-        Alarms about masks that did not cancel.
+        Alarms about models under masks.
     witness
         Notes the evidence of the rounds; ``None`` where nothing is kept.
     """
@@ -135,8 +135,11 @@ class Rounds:
         self.done = self._saved = first.done
         self.next = first.round
         self.ended: Literal["played", "budget", "partners", "undecided"] | None = None
+        span = getattr(parts.plan.algorithm, "fragments", 1) if first.late else 0
+        self._late = range(first.round, first.round + span)
         self._apart = rounds_apart(parts.plan)  # from one checkpoint to the next
         self._refused = set[str]()  # neighbours of whose unusable models people have been told
+        self._improving: torch.Tensor | None = None  # 1 if the last round had a better model than all before, [1, 1]
         self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
 
     async def play(self) -> None:
@@ -146,17 +149,7 @@ class Rounds:
         parts.connection.submit(Tolerate(plan.experiment.transport.hurry))  # before and after, peers wait for all
         rounds = range(0) if first.over else parts.meter.since(first.round)
         try:
-            self.state = await learn(
-                self._repeat(plan.played),
-                SkipTraining(parts.training, round=first.round) if first.late else parts.training,
-                self.state,
-                rounds=_turns(parts.connection, plan, rounds),
-                neighbourhood=self._attempt,
-                private=lambda net, round: self.protect(net, round=round),
-                observe=self._after,
-                stop=plan.stop,
-                judge=None if plan.experiment.learning.patience is None else self._judge,
-            )
+            self.state = await self._learn(rounds)
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self.ended = "undecided" if isinstance(error, UndecidedError) else "partners"
             if isinstance(error, BudgetError):
@@ -168,8 +161,26 @@ class Rounds:
             self.ended = "played"
             if self.done:
                 await self._save(self.state)  # from here on nobody can go on from an older one
-            parts.keeper.note_rounds(self.next)
+            parts.keeper.note_rounds(max(self.done, self.first.round))
             parts.connection.submit(Tolerate(None))
+
+    async def _learn(self, rounds: range) -> State:
+        """Return the state after the last round, or after that with which the condition to stop held."""
+        parts, plan, first = self.parts, self.parts.plan, self.first
+        try:
+            return await learn(
+                self._repeat(ForgetMoments(plan.played, plan.asked.algorithm.moments, rounds=self._late)),
+                SkipTraining(parts.training, rounds=self._late) if first.late else parts.training,
+                self.state,
+                rounds=_turns(parts.connection, plan, rounds),
+                neighbourhood=self._attempt,
+                private=lambda net, round: self.protect(net, round=round),
+                observe=self._after,
+                stop=None if parts.hiding.attempts is not None else plan.stop,  # attempts settle it as well
+                judge=None if plan.experiment.learning.patience is None else self._judge,
+            )
+        except StopReachedError:
+            return self.state
 
     # ------------------------------------------------------------------ neighbourhoods
 
@@ -195,15 +206,14 @@ class Rounds:
     def _repeat(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm, whose rounds are played again where totals or attempts fail."""
         attempts, repeated = self.parts.hiding.attempts, RetryRound(algorithm)
-        return repeated if attempts is None else RetryAttempt(repeated, attempts)
+        return repeated if attempts is None else RetryAttempt(repeated, attempts, improving=lambda: self._improving)
 
     def protect(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
-        plan, first = self.parts.plan, self.first
+        plan = self.parts.plan
         hidden = self.parts.hiding.private(net, round=round)
         safe = plan.contested(hidden, round=round, observer=net, elsewhere=asyncio.to_thread)
-        late = first.late and round == first.round
-        return LateArrival(safe, net) if late else safe
+        return LateArrival(safe, net) if round in self._late else safe
 
     # ------------------------------------------------------------------ after a round
 
@@ -216,7 +226,7 @@ class Rounds:
             parts.notify(ModelsRefused(peer=parts.name, neighbour=neighbour, round=round))
         judged, self._judged = self._judged, None
         scores, spent = await asyncio.to_thread(self._measure, state) if judged is None else judged
-        self._alarm(round, scores, net)
+        self._alarm(round, scores)
         report = state.report
         record = Record(
             peer=net.name,
@@ -252,28 +262,22 @@ class Rounds:
         self._judged = scores, spent
         loss = scores.get("validation_loss")
         await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
-        return parts.best.improvement(round, patience=parts.plan.experiment.learning.patience or 0)
+        self._improving = parts.best.improvement(round, patience=parts.plan.experiment.learning.patience or 0)
+        return self._improving
 
     def _measure(self, state: State) -> tuple[dict[str, float], float | None]:
         """Return the scores of a model and the epsilon spent so far; both can take long."""
         scores = assess(self.parts.plan, state.rows, (self.parts.name,))
         return {name: float(each[0]) for name, each in scores.items()}, self.parts.meter.spent
 
-    def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
-        """Report at once that masks in the models did not cancel, and later that they have cancelled."""
+    def _alarm(self, round: int, scores: dict[str, float]) -> None:
+        """Report a loss under masks that rises steeply."""
         parts = self.parts
         if not parts.plan.masked:
             return
-        kept, cover = parts.best.best, parts.hiding.cover
-        parts.alarms.settle(parts.connection.session.ledgers.masks.list_uncancelled())
-        parts.alarms.look(
-            parts.hiding.lost(net.missed),
-            slot=None if cover is None else cover.slot,
-            round=round,
-            scores=scores,
-            deviation=lambda: parts.plan.residual,
-            best=None if kept is None else (kept.round, parts.best.place),
-        )
+        kept = parts.best.best
+        best = None if kept is None else (kept.round, parts.best.place)
+        parts.alarms.look(round=round, scores=scores, best=best)
 
     async def _save(self, state: State) -> None:
         """Begin to write the checkpoint of the last round, unless it is written already, or kept nowhere."""

@@ -25,6 +25,7 @@ from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.incoming.plausible import AFTER
+from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
@@ -36,9 +37,8 @@ from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.protocol.wire.wire_rows import row_bytes
 from p2pfl.network.secagg.seal import Seal
 from p2pfl.network.transport import Transport, Will
-from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
+from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, Roster, SenderKey, Source, Trust
 from p2pfl.privacy.secagg.in_process import partners
-from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.spending.meter import Meter
 
 
@@ -122,18 +122,7 @@ def start_of(
     former: Former | None,
     remember: Callable[[], None] | None,
 ) -> PeerStart:
-    """Return the start of a peer; nothing is read, written or sent.
-
-    Raises
-    ------
-    ExperimentError
-        The plan needs a peer that keeps its votes on the disk, and there is no store.
-    """
-    if plan.commits and store is None and isinstance(source, SecretSource):  # simulated peers never restart
-        raise ExperimentError(
-            "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
-            "could vote twice; give Peer a store, or leave privacy.departures out"
-        )
+    """Return the start of a peer; nothing is read, written or sent."""
     trust, identity = trust or FirstUse(), identity or Identity.generate(source, peer=name)
     roster = trust.digest if isinstance(trust, Roster) else ""
     keeper = Keeper(store, former, incarnation=incarnation, peer=name, source=source, remember=remember)
@@ -176,7 +165,6 @@ async def join(
     stack: AsyncExitStack,
     mailbox: Mailbox,
     meter: Meter,
-    notify: Callable[[Notice], None],
 ) -> JoinedPeer:
     """Open the channel of a peer to its broker, which ``stack`` closes.
 
@@ -190,8 +178,6 @@ async def join(
         Mailbox for received models.
     meter
         Meter that releases are charged to.
-    notify
-        Called with each notice.
     """
     keeper, source, me = start.keeper, start.source, start.me
     key = ExchangeKey(keeper.journal.key)
@@ -201,13 +187,13 @@ async def join(
     will = Will(codec.topic("state"), encode(codec.announcement("dead")))
     client = f"{start.swarm}-{start.name}-{me.incarnation:x}"
     channel = await stack.enter_async_context(transport.join(client, will=will))
-    session = _session(plan, codec, start.membership, mailbox, limit=channel.limit)
+    session = _session(plan, codec, start.membership, mailbox, limit=channel.limit, until=keeper.journal.until)
     if session.commits is not None and not keeper.former.bare:  # or else its attempts may have the same numbers
         session.commits.restore(keeper.journal.verdicts)
     relay = None
     if plan.protection.sums is not None:
         seal = Seal(start.identity, start.membership)
-        relay = sum_relay(plan, start.name, seal=seal, source=source, meter=meter)
+        relay = sum_relay(plan, start.name, seal=seal, meter=meter)
     hiding = ModelProtection(
         plan,
         session,
@@ -217,20 +203,21 @@ async def join(
         agreed=start.agreed,
         meter=meter,
         source=source,
-        notify=notify,
     )
     connection = Connection(channel, session, relay=relay, durable=partial(hiding.record, keeper))
     return JoinedPeer(connection, hiding)
 
 
-def _session(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
-    """Return the session of a peer, over a channel that accepts payloads of ``limit`` bytes."""
+def _session(
+    plan: Plan, codec: MessageCodec, membership: Membership, mailbox: Mailbox, *, limit: int, until: Slot
+) -> Session:
+    """Return the session of a peer that may have used slots before ``until``; payloads have ``limit`` bytes at most."""
     name, settings = membership.me.peer, plan.experiment.transport
     dtype = torch.int64 if plan.protection.settings.hidden else plan.learner.dtype
     size = plan.learner.layout.size + count_extra(plan.algorithm)
     largest, chunk = row_bytes(size, dtype), min(settings.chunk, limit)
     edges = Edges(name, plan.topology, plan.weights)
-    ledgers = peer_ledgers_of(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
+    ledgers = peer_ledgers_of(plan, name, large=arrive_singly(largest, edges, chunk=chunk), until=until)
     return Session(
         codec,
         membership=membership,

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
-
-from p2pfl.core.errors import DecodeError, PrivacyError
-from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.core.errors import PrivacyError
+from p2pfl.network.protocol.totals.convergecast import Convergecast
+from p2pfl.network.protocol.wire.sum_messages import Ready, RollCall
+from p2pfl.network.protocol.wire.total_messages import Again, Subtotal, Total
 from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.normal_stream import Ints
-from p2pfl.privacy.secagg.protocol import Keys, Receiver, SumSlot
-from p2pfl.privacy.total_masks import WIDTHS
-
-
-@dataclass
-class _IncomingTerm:
-    """The bytes of a neighbour's term that have arrived."""
-
-    gossip_step: GossipStep
-    mass: float | None
-    data: bytearray = field(repr=False)
-    filled: int = 0
-
-    @property
-    def whole(self) -> bool:
-        return self.filled == len(self.data)
+from p2pfl.privacy.secagg.protocol import Sum, SumSlot
+from p2pfl.privacy.total_masks import to_signed, zeros
+from p2pfl.topology import Tree
 
 
 class SumReceiver:
@@ -39,6 +24,17 @@ class SumReceiver:
         Facts about all sums, and the signatures of this peer.
     heaviest
         Largest weight of a model that is accepted.
+
+    Attributes
+    ----------
+    masses
+        Weights of the terms of the senders that are ready, if they have any.
+    here
+        Senders that are ready.
+    call
+        Participant set, once it is fixed.
+    ended
+        Participants whose incarnation ended before their term was complete; the sum stays masked.
     """
 
     def __init__(self, peer: str, *, sums: Sums, seal: Seal, heaviest: float) -> None:
@@ -47,20 +43,14 @@ class SumReceiver:
         self.seal = seal
         self.heaviest = heaviest
         self.masses: dict[str, float] = {}
-        """Weights of the terms that have arrived, if they have any."""
         self.here: set[str] = set()
-        """Senders whose terms have arrived."""
-        self.unlocked: set[str] = set()
-        """Senders that have unmasked their own terms."""
-        self.consents: dict[str, bytes] = {}
-        """Signatures of the participant set, by sender."""
         self.call: RollCall | None = None
-        """Participant set, once it is fixed."""
-        self._ended: set[str] = set()  # senders whose incarnation ended after the term arrived and before the keys did
+        self.ended: set[str] = set()
         self._gossip_step: GossipStep = (0, 0)
         self._weighted = False
-        self._receiver: Receiver | None = None  # of the sum that is open
-        self._coming: dict[str, _IncomingTerm] = {}
+        self._sum: Sum | None = None  # that is open
+        self._total: Convergecast | None = None
+        self._ready: dict[str, Ready] = {}  # by sender: its last one
 
     @property
     def slot(self) -> SumSlot:
@@ -68,150 +58,121 @@ class SumReceiver:
         return SumSlot(self.peer, *self._gossip_step)
 
     @property
-    def size(self) -> int:
-        """Bytes of the sum that is open."""
-        return 0 if self._receiver is None else self._receiver.sum.size * self._receiver.sum.width // 8
+    def number(self) -> int:
+        """Number of the open sum among the totals of the round; 0 if there is none."""
+        return 0 if self._sum is None else self._sum.total.number
 
     @property
     def called(self) -> tuple[str, ...]:
         """Senders in the participant set."""
         return () if self.call is None else self.call.here
 
+    @property
+    def lacking(self) -> dict[str, int]:
+        """Bytes that have arrived, by participant whose term is incomplete."""
+        return {} if self._total is None else self._total.lacking
+
     def open(self, gossip_step: GossipStep, *, weighted: bool) -> None:
-        """Open a sum: add the terms that arrived early, and drop those of earlier sums."""
+        """Open a sum, for which some may be ready already."""
         self._gossip_step, self._weighted = gossip_step, weighted
-        secure_sum = self.sums(self.slot)
-        self._receiver = None if secure_sum is None else Receiver(secure_sum)
-        self.masses, self.here, self.consents, self.unlocked, self.call = {}, set(), {}, set(), None
-        self._ended = set()
-        if self._receiver is None:
-            return
-        self._coming = {sender: each for sender, each in self._coming.items() if each.gossip_step >= gossip_step}
-        for sender, each in list(self._coming.items()):
-            if each.gossip_step == gossip_step and each.whole:
-                self._add(self._receiver, sender, each)
+        self._sum, self._total = self.sums(self.slot), None
+        self.masses, self.here, self.call, self.ended = {}, set(), None, set()
+        self._ready = {sender: each for sender, each in self._ready.items() if (each.round, each.step) >= gossip_step}
+        for sender, ready in self._ready.items():
+            self._add(sender, ready)
 
     def has_passed(self, sender: str) -> bool:
-        """Return whether a sender has begun a later term, so that its current one will not arrive."""
-        coming = self._coming.get(sender)
-        return coming is not None and coming.gossip_step > self._gossip_step
+        """Return whether a sender is ready for a later sum, so that it has no term for the current one."""
+        ready = self._ready.get(sender)
+        return ready is not None and (ready.round, ready.step) > self._gossip_step
 
     def forget(self, sender: str) -> None:
-        """Forget a sender whose incarnation has ended: its contribution stays incomplete, and nobody can open it.
+        """Forget a sender whose incarnation has ended: its term stays incomplete, and nobody can complete it.
 
-        The next incarnation contributes its own term, under its own key. If the term of the earlier one has been added,
-        the sum stays masked.
+        Until the participant set is fixed, the next incarnation can be ready in its place, under its own keys.
         """
-        self._coming.pop(sender, None)
-        if sender in self.here - self.unlocked:
-            self._ended.add(sender)
-
-    def take(self, sender: str, term: Term) -> None:
-        """Take a piece of a term.
-
-        Raises
-        ------
-        PrivacyError, DecodeError
-            It is not the next piece of a term of an open sum.
-        """
-        gossip_step = term.round, term.step
-        secure_sum = self.sums(SumSlot(self.peer, *gossip_step))
-        if secure_sum is None or sender not in secure_sum.senders:
-            raise PrivacyError(f"{sender} sends {self.peer} no term in round {term.round}, step {term.step}; ignore it")
-        late = gossip_step < self._gossip_step or (
-            gossip_step == self._gossip_step and (self.call or sender in self.here)
-        )
-        coming = self._coming.get(sender)
-        if late or (coming is not None and coming.gossip_step > gossip_step):
-            raise PrivacyError(f"the term of {sender} for round {term.round}, step {term.step} is late; ignore it")
-        size = secure_sum.size * secure_sum.width // 8
-        if coming is None or coming.gossip_step < gossip_step:
-            coming = _IncomingTerm(gossip_step, term.mass, bytearray())
-        if (
-            term.total != size
-            or term.offset != coming.filled
-            or not 0 < len(term.data) <= size - coming.filled
-            or (term.mass is not None and not abs(term.mass) <= self.heaviest)
-        ):
-            raise DecodeError(
-                f"{len(term.data)} bytes at {term.offset} of {term.total} are not the piece at {coming.filled} of a "
-                f"term of {size} bytes"
-            )
-        if not coming.data:
-            coming.data = bytearray(size)
-            self._coming[sender] = coming
-        coming.data[coming.filled : coming.filled + len(term.data)] = term.data
-        coming.filled += len(term.data)
-        if coming.whole and gossip_step == self._gossip_step and self._receiver is not None:
-            self._add(self._receiver, sender, coming)
-
-    def _add(self, receiver: Receiver, sender: str, coming: _IncomingTerm) -> None:
-        """Add a complete term, unless it has a weight and the others have none, or the reverse."""
-        del self._coming[sender]
-        if (coming.mass is not None) != self._weighted:
-            return
-        width = receiver.sum.width
-        values = np.frombuffer(coming.data, np.dtype(WIDTHS[width]).newbyteorder("<")).astype(WIDTHS[width], copy=False)
-        receiver.take(sender, values)
-        self.here.add(sender)
-        if coming.mass is not None:
-            self.masses[sender] = coming.mass
-
-    def close(self) -> RollCall:
-        """Fix the participant set, which is empty if it would be too small, and return it."""
+        self._ready.pop(sender, None)
         if self.call is None:
-            here = () if self._receiver is None else self._receiver.close()
-            self.call = RollCall(*self._gossip_step, here, self.seal.sign(self.slot, here, domain="roll"))
-        return self.call
+            self.here.discard(sender)
+        elif sender in self.lacking:
+            self.ended.add(sender)
 
-    def receive_consent(self, sender: str, word: ParticipantsConfirmed) -> Agreements | None:
-        """Keep a consent; once all have arrived, return what to send to all participants.
-
-        Raises
-        ------
-        PrivacyError, DecodeError
-            It is no consent to the participant set.
-        """
-        call, _ = self._find_call(sender, word.round, word.step)
-        if sender not in call.here:
-            raise PrivacyError(f"{sender} is not in the participant set that it consents to; ignore it")
-        self.seal.check(sender, self.slot, call.here, word.signature, domain="consent", keys=self.seal.keys)
-        self.consents[sender] = word.signature
-        return self.agreements
-
-    @property
-    def agreements(self) -> Agreements | None:
-        """All consents; ``None`` until all have arrived."""
-        if self.call is None or not self.call.here or self.consents.keys() != {*self.call.here}:
-            return None
-        return Agreements(*self._gossip_step, tuple(self.consents[peer] for peer in self.call.here))
-
-    def unlock(self, sender: str, word: Unmasking) -> None:
-        """Remove the masks of a term.
+    def take(self, sender: str, ready: Ready) -> RollCall | None:
+        """Note that a sender is ready; return the participant set if it is fixed.
 
         Raises
         ------
         PrivacyError
-            The keys are not those that the participant set requires.
+            The sender has no part in the sum, or its weight is not accepted.
         """
-        _, receiver = self._find_call(sender, word.round, word.step)
-        if self.agreements is None:
-            raise PrivacyError(f"the keys of {sender} arrived before all consents; ignore them")
-        receiver.unlock(sender, Keys(word.own, word.pairs))
-        self.unlocked.add(sender)
+        gossip_step = ready.round, ready.step
+        secure_sum = self.sums(SumSlot(self.peer, *gossip_step))
+        if secure_sum is None or sender not in secure_sum.senders:
+            raise PrivacyError(
+                f"{sender} sends {self.peer} no term in round {ready.round}, step {ready.step}; ignore it"
+            )
+        if ready.mass is not None and not abs(ready.mass) <= self.heaviest:
+            raise PrivacyError(f"the model of {sender} has the weight {ready.mass}, which is too large; ignore it")
+        before = self._ready.get(sender)
+        if gossip_step < self._gossip_step or (before is not None and gossip_step < (before.round, before.step)):
+            raise PrivacyError(f"{sender} is ready for round {ready.round}, step {ready.step} too late; ignore it")
+        self._ready[sender] = ready
+        if gossip_step != self._gossip_step:
+            return None
+        if self.call is None:
+            self._add(sender, ready)
+        return self.call
 
-    def _find_call(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
-        if sender in self._ended:
-            raise PrivacyError(
-                f"the message is of the next incarnation of {sender}, which did not send the term; ignore it"
-            )
-        if self.call is None or self._receiver is None or (round, step) != self._gossip_step:
-            raise PrivacyError(
-                f"the message of {sender} about round {round}, step {step} is not for the {self.slot}; ignore it"
-            )
-        return self.call, self._receiver
+    def _add(self, sender: str, ready: Ready) -> None:
+        """Count a sender in, unless it has a weight and the others have none, or the reverse."""
+        now = (ready.round, ready.step) == self._gossip_step and self._sum is not None
+        if now and (ready.mass is not None) == self._weighted:
+            self.here.add(sender)
+            if ready.mass is not None:
+                self.masses[sender] = ready.mass
+
+    def close(self) -> RollCall:
+        """Fix the participant set, which is empty if it would be too small, and return it."""
+        if self.call is None:
+            secure_sum = self._sum
+            enough = secure_sum is not None and len(self.here) >= secure_sum.fewest
+            here = tuple(sorted(self.here)) if enough else ()
+            self.call = self.seal.sign(*self._gossip_step, here) if here else RollCall(*self._gossip_step)
+            if secure_sum is not None and here:
+                tree = Tree(self.peer, dict.fromkeys(here, self.peer))
+                self._total = Convergecast(
+                    tree, self.peer, slot=secure_sum.total, size=secure_sum.size, bits=secure_sum.width, down=False
+                )
+                self._total.contribute(zeros(secure_sum.size, secure_sum.width))
+        return self.call
+
+    def give_up(self) -> RollCall:
+        """Give up the sum, which stays masked; return what tells the senders."""
+        self.here, self._total = set(), None
+        self.call = RollCall(*self._gossip_step)
+        return self.call
+
+    def receive(self, sender: str, message: Subtotal | Again) -> list[Subtotal | Total]:
+        """Add a piece of a term; return what to send to all participants, or again to one.
+
+        Raises
+        ------
+        PrivacyError, DecodeError
+            The piece is of no term of the open sum.
+        """
+        total = self._total
+        if total is None or (message.round, message.attempt, message.number) != total.slot or sender in self.ended:
+            raise PrivacyError(f"a piece of {sender} is not for the {self.slot}; ignore it")
+        if isinstance(message, Again):
+            return [total.confirmation] if sender in self.called else []
+        return total.add(sender, message)
+
+    def missing_pieces(self, sender: str) -> Again | None:
+        """Return the request for the rest of a participant's term."""
+        total = self._total
+        return None if total is None or sender not in total.lacking else Again(*total.slot, total.lacking[sender])
 
     def total(self) -> Ints | None:
-        """Return the sum, ``[P]`` grid points, and end it; ``None`` if it stays masked."""
-        receiver, self._receiver = self._receiver, None
-        return None if receiver is None else receiver.total()
+        """Return the sum, ``[P]`` grid points; ``None`` if it stays masked."""
+        total = self._total
+        return None if total is None or not total.complete else to_signed(total.total)

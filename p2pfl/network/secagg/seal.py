@@ -1,4 +1,4 @@
-"""Signatures of a sum over a neighbourhood, and the facts about all sums."""
+"""Signatures of the participant sets of sums, and the facts about all sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.messages import Announcement, mark_of
 from p2pfl.network.protocol.wire.sum_messages import RollCall, sum_statement
 from p2pfl.network.protocol.wire.trailer import SignedStatement
 from p2pfl.privacy.keys import Identity, verify
@@ -20,12 +20,9 @@ Sums = Callable[[SumSlot], Sum | None]
 """Function that returns the facts about a sum; ``None`` if nothing is added up for that receiver."""
 
 
-_NAMES = {"roll": "participant set"}
-
-
 @dataclass(frozen=True)
 class Seal:
-    """Signs statements on a sum, and verifies those of others.
+    """Signs the participant sets of this peer's sums, and verifies those of others.
 
     Parameters
     ----------
@@ -39,64 +36,41 @@ class Seal:
     membership: Membership
 
     @property
-    def keys(self) -> dict[str, bytes]:
-        """Public key, incarnation and nonce that the masks of each peer follow from, by name."""
-        return {
-            peer: hello.key + hello.incarnation.to_bytes(8) + hello.nonce
-            for peer, hello in self._announcements().items()
-        }
+    def marks(self) -> dict[str, bytes]:
+        """Current incarnation of each peer, from which the keys of masks follow."""
+        return {peer: mark_of(announcement) for peer, announcement in self._announcements().items()}
 
-    def sign(
-        self, slot: SumSlot, here: tuple[str, ...], *, domain: str, keys: Mapping[str, bytes] | None = None
-    ) -> bytes:
-        """Return a signed statement; of a consent, with the keys under which this peer has masked."""
-        return self.identity.sign(self._statement(self.membership.me.peer, slot, here, keys), domain=domain)
+    def sign(self, round: int, step: int, here: tuple[str, ...]) -> RollCall:
+        """Return the signed participant set of a sum of this peer."""
+        marks = self.marks
+        called = round, step, here, tuple(marks[peer] for peer in here)
+        statement = self._statement(self.membership.me.peer, RollCall(*called))
+        return RollCall(*called, self.identity.sign(statement, domain="roll"))
 
-    def check(
-        self,
-        peer: str,
-        slot: SumSlot,
-        here: tuple[str, ...],
-        signature: bytes,
-        *,
-        domain: str,
-        keys: Mapping[str, bytes] | None = None,
-    ) -> None:
-        """Verify the signature of a statement.
+    def check(self, receiver: str, call: RollCall) -> None:
+        """Verify the signature of a participant set.
 
         Raises
         ------
         DecodeError
-            The peer has not signed it in its current incarnation.
+            The receiver has not signed it in its current incarnation.
         """
         announcements = self._announcements()
-        own = peer == self.membership.me.peer
-        public = self.identity.public if own else announcements[peer].identity if peer in announcements else b""
-        if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
-            raise DecodeError(f'"{peer}" has not signed this {_NAMES.get(domain, domain)}')
+        public = announcements[receiver].identity if receiver in announcements else b""
+        if not public or not verify(public, self._statement(receiver, call), call.signature, domain="roll"):
+            raise DecodeError(f'"{receiver}" has not signed this participant set')
 
-    def proof(self, receiver: str, slot: SumSlot, one: RollCall, other: RollCall) -> Proof:
+    def proof(self, receiver: str, one: RollCall, other: RollCall) -> Proof:
         """Return the proof that a receiver has signed two different participant sets of one sum."""
-        first, second = (
-            SignedStatement(self._statement(receiver, slot, each.here, None), each.signature) for each in (one, other)
-        )
+        first, second = (SignedStatement(self._statement(receiver, each), each.signature) for each in (one, other))
         return Proof(first, second, "roll")
 
     def incarnation(self, peer: str) -> int:
         """Return the number of a peer's current incarnation."""
         return self._announcements()[peer].incarnation
 
-    def _announcements(self) -> dict[str, Announcement]:
+    def _announcements(self) -> Mapping[str, Announcement]:
         return {**self.membership.up, self.membership.me.peer: self.membership.me}
 
-    def _statement(self, peer: str, slot: SumSlot, here: tuple[str, ...], keys: Mapping[str, bytes] | None) -> bytes:
-        announcements = self._announcements()
-        return sum_statement(
-            announcements[peer].announced,
-            announcements[slot.receiver].announced,
-            swarm=self.membership.swarm,
-            round=slot.round,
-            step=slot.step,
-            here=here,
-            keys=() if keys is None else tuple(keys.get(each, b"") for each in here),
-        )
+    def _statement(self, receiver: str, call: RollCall) -> bytes:
+        return sum_statement(self._announcements()[receiver].announced, swarm=self.membership.swarm, call=call)

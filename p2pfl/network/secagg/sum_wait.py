@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,7 +12,7 @@ from p2pfl.network.protocol.wire.messages import ForOne
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.privacy.normal_stream import Ints
 
-Phase = Literal["terms", "consents", "keys", "given", "withheld"]
+Phase = Literal["ready", "terms", "given", "withheld"]
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,12 @@ class Deadlines:
         Function that returns the neighbours that are present.
     deadline
         Function that returns the deadline of a neighbour for which this peer waits since a time.
-    patience
-        Seconds within which a message that needs no training must be answered.
     """
 
     present: Callable[[], Collection[str]]
     deadline: Callable[[str, float], float]
-    patience: float
 
-    def open(
-        self, waiting: Collection[str], *, since: float, now: float, each: bool = False, prompt: bool = False
-    ) -> list[float]:
+    def open(self, waiting: Collection[str], *, since: float, now: float, each: bool = False) -> list[float]:
         """Return the deadlines that have not passed; none if the wait is over.
 
         Parameters
@@ -45,20 +40,16 @@ class Deadlines:
         each
             True to wait for every neighbour as long as possible, rather than until the first one has exceeded its
             deadline.
-        prompt
-            True if the neighbours must answer within :attr:`patience`.
         """
         present = self.present()
         times = [self.deadline(peer, since) for peer in waiting if peer in present]
-        if prompt:
-            times = [min(when, since + self.patience) for when in times]
         left = [when for when in times if when > now]
         return left if each or len(left) == len(waiting) else []
 
 
 @dataclass
 class SumWait:
-    """The wait for one sum: for terms, then for consents to the participant set, then for keys.
+    """The wait for one sum: for senders to be ready, then for the terms of the participant set.
 
     Parameters
     ----------
@@ -88,7 +79,7 @@ class SumWait:
     deadlines: Deadlines
     lacking: Callable[[], None]
     since: float
-    phase: Phase = "terms"
+    phase: Phase = "ready"
     total: Ints | None = None
     until: float = 0.0
     _sent: float = field(init=False)
@@ -116,6 +107,7 @@ class SumWait:
                 self._end(now)
         except BudgetError:
             self.phase = "withheld"
+            self._out.append((self.senders, self.sum_receiver.give_up()))
         if not self.over:
             self._repeat(now)
             self.until = min(*self._open(now), self._sent + PULSE)
@@ -126,42 +118,43 @@ class SumWait:
         """End a phase, because all of its messages are here or because it is not worth waiting for them."""
         complete, sum_receiver = not self._missing_senders(), self.sum_receiver
         self.since = self._sent = now
-        if self.phase == "terms":
+        if self.phase == "ready":
             self._call()
         elif not complete or not sum_receiver.called:
             self.phase = "withheld"
-        elif self.phase == "consents":
-            self.phase = "keys"
+            self._out.append((self.senders, sum_receiver.give_up()))
         else:
             self.total, self.phase = sum_receiver.total(), "given"
 
     def _call(self) -> None:
-        """Publish the participant set: the senders whose terms are here."""
-        call = self.sum_receiver.close()
-        self._out.append((self.senders, call))
-        self.phase = "consents"
-        if len(call.here) < len(self.senders):
+        """Publish the participant set, once the cost of one that lacks a sender is accepted."""
+        self.phase = "terms"
+        if len(self.sum_receiver.here) < len(self.senders):
             self.lacking()
+        self._out.append((self.senders, self.sum_receiver.close()))
 
     def _repeat(self, now: float) -> None:
-        """Publish again, after a heartbeat's time, what the missing messages answer."""
+        """Request, after a heartbeat's time, what is missing: terms that have not begun, or the rest of others."""
+        sum_receiver = self.sum_receiver
         if now < self._sent + PULSE:
             return
         self._sent = now
-        word = {"consents": self.sum_receiver.call, "keys": self.sum_receiver.agreements}.get(self.phase)
-        if word is not None:
-            self._out.append((tuple(self._missing_senders()), word))
+        for peer, arrived in sum_receiver.lacking.items():
+            again = sum_receiver.missing_pieces(peer) if arrived else sum_receiver.call
+            if again is not None:
+                self._out.append(((peer,), again))
 
     def _missing_senders(self) -> list[str]:
         """Return the neighbours whose messages of this phase are missing."""
         sum_receiver = self.sum_receiver
-        if self.phase == "terms":
-            return [
-                peer for peer in self.senders if peer not in sum_receiver.here and not sum_receiver.has_passed(peer)
-            ]
-        answered: Iterable[str] = sum_receiver.consents if self.phase == "consents" else sum_receiver.unlocked
-        return [peer for peer in sum_receiver.called if peer not in answered]
+        if self.phase == "ready":
+            here = sum_receiver.here
+            return [peer for peer in self.senders if peer not in here and not sum_receiver.has_passed(peer)]
+        return [*sum_receiver.lacking]
 
     def _open(self, now: float) -> list[float]:
-        terms = self.phase == "terms"
-        return self.deadlines.open(self._missing_senders(), since=self.since, now=now, each=terms, prompt=not terms)
+        """Return the deadlines of the phase; a term whose sender has ended or goes on without it never comes."""
+        sum_receiver, missing = self.sum_receiver, self._missing_senders()
+        if self.phase == "terms" and (sum_receiver.ended or any(map(sum_receiver.has_passed, missing))):
+            return []
+        return self.deadlines.open(missing, since=self.since, now=now, each=self.phase == "ready")

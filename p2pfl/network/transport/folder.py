@@ -16,6 +16,7 @@ of the retained messages of a topic the one with the highest clock is the last.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 from collections import deque
@@ -23,18 +24,20 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from typing import NamedTuple, Self, TypeVar
+from urllib.parse import quote, unquote, urlsplit
 
 from p2pfl.core.errors import BrokerError, TransportError
 from p2pfl.network.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish, matches
 from p2pfl.network.transport.folder_files import (
+    DRAFT,
     HEAD,
+    MAX_CLOCK,
     FileName,
     TopicReader,
-    decode_level,
     encode_level,
     find_topics,
+    last_retained,
     list_beats,
     list_messages,
     pack,
@@ -54,12 +57,16 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
 MAX_BEAT = 200_000
 """Longest beat in bytes: a will has at most 65,535, and its topic is encoded."""
 
+MAX_ORDINAL = 99_999_999
+"""Largest number of a session."""
+
 ABORTED = "it was aborted"
 """End as in a crash, after which the beat stays."""
 
 T = TypeVar("T")
 
-_DELAY = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?", re.ASCII)
+_WILL = re.compile(rb"[0-9]{1,12}\n([1-9][0-9]{0,11})\n([A-Za-z0-9_.~/%-]+)\n(.*)", re.DOTALL)
+_QUERY = re.compile(r"(?:delay=([0-9]{1,6}(?:\.[0-9]{1,3})?))?", re.ASCII)
 
 
 class FolderTransport:
@@ -125,14 +132,13 @@ class FolderTransport:
 file:///mnt/shared/ward?delay=60 where files need up to 60 seconds to the other machines
         """
         parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query))
-        delay = options.pop("delay", "0")
-        if parts.netloc not in ("", "localhost") or len(parts.path) < 2 or options or not _DELAY.fullmatch(delay):
+        query = _QUERY.fullmatch(parts.query)
+        if parts.netloc not in ("", "localhost") or len(parts.path) < 2 or parts.fragment or query is None:
             raise BrokerError(
                 f"{url!r} is not a folder; use one such as file:///mnt/shared/ward, or "
                 "file:///mnt/shared/ward?delay=60 where files need up to 60 seconds to the other machines"
             )
-        return cls(Path(unquote(parts.path)), delay=float(delay), limit=LIMIT if limit is None else limit)
+        return cls(Path(unquote(parts.path)), delay=float(query[1] or 0), limit=LIMIT if limit is None else limit)
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator[FolderChannel]:
@@ -151,6 +157,22 @@ file:///mnt/shared/ward?delay=60 where files need up to 60 seconds to the other 
             await channel.leave()
 
 
+class Stamp(NamedTuple):
+    """What changes with a file: its size, its time and its number on the disk."""
+
+    size: int
+    time: int
+    inode: int
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
+
+
 class FolderChannel:
     """:class:`~p2pfl.network.transport.channel.Channel` of :class:`FolderTransport`."""
 
@@ -160,10 +182,13 @@ class FolderChannel:
         self.client, self.limit, self.grace = client, transport.limit, transport.beat + 2 * transport.delay
         self._will, self._transport, self._root = will, transport, transport.root
         self._now = asyncio.get_running_loop().time
+        self._joined = self._now()
         self._arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None marks the end
         self._ended = ""  # the reason, once it has ended
         self._session = ""
         self._beats = 0
+        self._will_clock = 1  # that of its last retained message on the topic of the will
+        self._met: dict[Path, Stamp | None] = {}  # files that lay there when this channel joined
         self._filters: dict[str, None] = {}
         self._readers: dict[str, TopicReader] = {}
         self._numbers: dict[str, int] = {}  # of the last message on each topic
@@ -199,33 +224,27 @@ class FolderChannel:
 
     def _begin(self) -> None:
         if not self._root.is_dir():
-            raise FileNotFoundError(2, "there is no such folder")
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder")
+        self._root = self._root.resolve()
         clients = self._root / CLIENTS
         clients.mkdir(exist_ok=True)
-        own = [(name, parts[1]) for name, parts in list_beats(clients) if parts[0] == encode_level(self.client)]
-        ordinal = 1 + max((int(session[:8]) for _, session in own), default=0)
+        beats = list_beats(clients)
+        own = [(name, session) for name, (client, session) in beats if client == encode_level(self.client)]
+        ordinal = min(MAX_ORDINAL, 1 + max((int(session[:8]) for _, session in own), default=0))
         self._session = f"{ordinal:08}-{os.urandom(4).hex()}"
         self._write_beat()
         for name, _ in own:
             (clients / name).unlink(missing_ok=True)
-        self._sweep()
+        self._met = {path: _stamp(path) for path in self._root.rglob("*") if path.suffix in (".m", ".b", DRAFT)}
 
     def _sweep(self) -> None:
-        """Remove in time what earlier sessions of this client left, and what others left long ago."""
-        end, oldest = self._now() + self._transport.kept, self._beat_path().stat().st_mtime - self._transport.kept
-        for path in self._root.rglob("*.m"):
+        """Remove what lay there as this channel joined, if it is of no more use; no clocks of machines are compared."""
+        for path, stamp in self._met.items():
             name = FileName.parse(path.name)
-            if name is None:
-                continue
-            if name.client == self.client and name.clock:
-                topic = "/".join(map(decode_level, path.relative_to(self._root).parts[:-1]))
-                self._retained.setdefault(topic, []).append(path)
-            elif name.client == self.client:
-                self._expiring.append((end, path))
-            elif not name.clock:
-                with suppress(FileNotFoundError):  # its publisher was faster
-                    if path.stat().st_mtime < oldest:  # both times are those of the file system
-                        path.unlink()
+            of_use = name is not None and name.clock and name == last_retained(list_messages(path.parent))
+            if stamp is not None and stamp == _stamp(path) and not (of_use and stamp.size > HEAD):
+                path.unlink(missing_ok=True)
+        self._met = {}
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish; see :class:`~p2pfl.network.transport.channel.Channel`."""
@@ -241,7 +260,9 @@ class FolderChannel:
         folder = self._folder(topic)
         folder.mkdir(parents=True, exist_ok=True)
         number = self._numbers[topic] = self._numbers.get(topic, 0) + 1
-        clock = 1 + max((name.clock for name in list_messages(folder)), default=0) if retain else 0
+        clock = min(MAX_CLOCK, 1 + max((name.clock for name in list_messages(folder)), default=0)) if retain else 0
+        if self._will is not None and topic == self._will.topic:
+            self._will_clock = max(clock, self._will_clock)
         name = FileName(self.client, self._session, number, clock)
         path = folder / str(name)
         write_whole(path, content)
@@ -259,7 +280,7 @@ class FolderChannel:
         self._check()
         async with self._looking:
             await self._look()  # before, so that what is there already is delivered in its order
-            self._filters |= dict.fromkeys(filters)
+            self._filters = self._filters | dict.fromkeys(filters)  # a thread may go through the one before
             repeated = [topic for topic in self._readers if any(matches(each, topic) for each in filters)]
             self._deliver(await self._act(self._meet, repeated))
         self._awake.set()
@@ -292,7 +313,14 @@ class FolderChannel:
         return message
 
     async def _run(self) -> None:
-        """Look for messages and give signs of life until the channel ends."""
+        """Look for messages and give signs of life until the channel ends, as it does with any error."""
+        try:
+            await self._attend()
+        except Exception as error:
+            self._end(f"of an error: {error!r}")
+            raise
+
+    async def _attend(self) -> None:
         pause, beat = SHORTEST_PAUSE, self._now() + self._transport.beat
         longest = max(LONGEST_PAUSE, self._transport.delay / 20)  # what comes so slowly need not be seen at once
         while not self._ended:
@@ -340,6 +368,8 @@ class FolderChannel:
             if topic not in self._readers:
                 self._readers[topic] = reader
             payload = None if name is None else read_payload(folder / str(name), limit=self.limit)
+            if name is not None and payload is None:
+                reader.repeat(name)
             if payload:
                 retained.append(Message(topic, payload, retained=True))
         return retained
@@ -381,6 +411,8 @@ class FolderChannel:
             Reason for which this channel has ended; empty if it has not.
         """
         now, clients = self._now(), self._root / CLIENTS
+        if self._met and now >= self._joined + self._transport.kept:
+            self._sweep()
         while self._expiring and self._expiring[0][0] <= now:
             self._expiring.popleft()[1].unlink(missing_ok=True)
         beats = dict(list_beats(clients))
@@ -402,12 +434,20 @@ class FolderChannel:
 
     def _publish_will(self, beat: bytes, client: str, session: str) -> None:
         """Publish the will of a channel that is lost, if this one has subscribed to it and nobody else was faster."""
-        _, topic, data = [*beat.split(b"\n", 2), b"", b""][:3]  # whoever writes to the folder can write anything
-        name = unquote(topic.decode("ascii", "replace"))
-        if name and any(matches(each, name) for each in self._filters) and not self._has_will(name, client, session):
-            folder = self._folder(name)
+        parts = _WILL.fullmatch(beat)
+        if parts is None:  # whoever may write to the folder can write anything
+            return
+        clock, topic, data = int(parts[1]), unquote(parts[2].decode()), parts[3]
+        if not any(matches(each, topic) for each in self._filters):
+            return
+        try:
+            folder = self._folder(topic)
+            check_publish(topic, data, limit=self.limit)
+        except TransportError:
+            return
+        others = [name for name in list_messages(folder) if name.session != session]
+        if not self._has_will(topic, client, session) and all(name.clock <= clock for name in others):
             folder.mkdir(parents=True, exist_ok=True)
-            clock = 1 + max((each.clock for each in list_messages(folder)), default=0)
             write_whole(folder / str(FileName(client, session, 0, clock)), pack(data))
 
     def _has_will(self, topic: str, client: str, session: str) -> bool:
@@ -417,7 +457,8 @@ class FolderChannel:
     def _write_beat(self) -> None:
         self._beats += 1
         topic, data = ("", b"") if self._will is None else (quote(self._will.topic), self._will.data)
-        write_whole(self._beat_path(), pack(b"%d\n%s\n%s" % (self._beats, topic.encode(), data)))
+        content = b"%d\n%d\n%s\n%s" % (self._beats, self._will_clock, topic.encode(), data)
+        write_whole(self._beat_path(), pack(content))
 
     def _beat_path(self) -> Path:
         return self._root / CLIENTS / f"{encode_level(self.client)},{self._session}.b"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +28,14 @@ MAX_NAME = 200
 WILL = "w"
 """What a will has in place of a number."""
 
+DRAFT = ".draft"
+"""Ending of a file that is being written."""
 
-TORN = 1.0
-"""Seconds to wait for the rest of a file beside twice the delay."""
+MAX_CLOCK = 10**12
+"""Largest clock; whoever may write to the folder could name any."""
+
+GAP, TORN = 0.5, 1.0
+"""Seconds to wait for a missing file, and for the rest of one, beside twice the delay."""
 
 
 class FileName(NamedTuple):
@@ -71,7 +78,8 @@ class FileName(NamedTuple):
         if parts is None:
             return None
         client, session, number, clock = parts.groups()
-        return cls(unquote(client), session, 0 if number == WILL else int(number), int(clock))
+        made = cls(unquote(client), session, 0 if number == WILL else int(number), int(clock))
+        return made if made.clock <= MAX_CLOCK and is_encoded(client) else None
 
 
 _SESSION = r"[0-9]{8}-[0-9a-f]{4,32}"
@@ -112,6 +120,20 @@ def decode_level(name: str) -> str:
     return "" if name == "%" else unquote(name)
 
 
+def is_encoded(name: str) -> bool:
+    """Return whether a name is that of a level; others may lie in the folder, too.
+
+    Examples
+    --------
+    >>> is_encoded("%41da"), is_encoded("%61da"), is_encoded("Ada")
+    (True, False, False)
+    """
+    try:
+        return encode_level(decode_level(name)) == name
+    except TransportError:
+        return False
+
+
 def pack(payload: Payload) -> bytes:
     """Return the contents of a file.
 
@@ -148,16 +170,21 @@ class TopicReader:
 
     def skip(self, names: Iterable[FileName]) -> FileName | None:
         """Take the files that lie there as published before; return the last retained one."""
-        last: FileName | None = None
-        for name in names:
+        listed = [*names]
+        for name in listed:
             source = name.client, name.session
             if name.number:
                 self._next[source] = max(self._next.get(source, 1), name.number + 1)
             else:
                 self._wills.add(name)
-            if name.clock and (last is None or _order(name) > _order(last)):
-                last = name
-        return last
+        return last_retained(listed)
+
+    def repeat(self, name: FileName) -> None:
+        """Deliver a file after all that :meth:`skip` took and that is not whole yet."""
+        if name.number:
+            self._next[name.client, name.session] = name.number
+        else:
+            self._wills.discard(name)
 
     def due(self, names: Iterable[FileName]) -> list[FileName]:
         """Return the files that may be delivered now, if they are whole, in this order."""
@@ -175,7 +202,7 @@ class TopicReader:
         source = name.client, name.session
         if not name.number or name.number == self._next.get(source, 1):
             return False
-        return now < self._waits.setdefault(source, now) + 2 * self.delay
+        return now < self._waits.setdefault(source, now) + 2 * self.delay + GAP
 
     def torn(self, name: FileName, *, now: float) -> bool:
         """Return whether to wait for the rest of a file that is not whole."""
@@ -191,9 +218,14 @@ class TopicReader:
             self._wills.add(name)
 
 
+def last_retained(names: Iterable[FileName]) -> FileName | None:
+    """Return the retained message that a late subscriber receives, if there is one."""
+    return max((name for name in names if name.clock), key=_order, default=None)
+
+
 def _order(name: FileName) -> tuple[int, str, int]:
     """Return what decides which of two retained messages is the later one; a will comes after its session's."""
-    return name.clock, name.session, name.number or 2**63
+    return name.clock, name.session, name.number or MAX_CLOCK
 
 
 def find_topics(folder: Path, levels: list[str], above: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
@@ -206,6 +238,8 @@ def find_topics(folder: Path, levels: list[str], above: tuple[str, ...]) -> Iter
     level, *rest = levels
     wild = level in ("+", "#")
     for child in _list_folders(folder) if wild else [folder / encode_level(level)]:
+        if not is_encoded(child.name):
+            continue
         name = decode_level(child.name)
         if child.is_dir() and not (wild and not above and name.startswith("$")):
             yield from find_topics(child, levels if level == "#" else rest, (*above, name))
@@ -213,7 +247,7 @@ def find_topics(folder: Path, levels: list[str], above: tuple[str, ...]) -> Iter
 
 def _list_folders(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
-        return sorted(Path(each.path) for each in entries if not each.name.startswith(".") and each.is_dir())
+        return sorted(Path(each.path) for each in entries if each.is_dir(follow_symlinks=False))
 
 
 def list_messages(folder: Path) -> list[FileName]:
@@ -234,15 +268,36 @@ def list_beats(folder: Path) -> list[tuple[str, tuple[str, str]]]:
 
 
 def read_payload(path: Path, *, limit: int) -> bytes | None:
-    """Return the payload of a file, or ``None`` if the file is gone, too long or not whole."""
+    """Return the payload of a file, or ``None`` if it is gone, too long or not whole.
+
+    Whoever may write to the folder may also put there a link, a pipe or a file that is not readable.
+    """
     try:
-        return unpack(path.read_bytes()) if path.stat().st_size <= HEAD + limit else None
-    except FileNotFoundError:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.EACCES, errno.ENXIO):
+            return None
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
         return None
+    with os.fdopen(file, "rb") as opened:
+        content = opened.read(HEAD + limit + 1)
+    return unpack(content) if len(content) <= HEAD + limit else None
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that has its name once it is whole."""
-    draft = path.with_name(f".{path.name}")
-    draft.write_bytes(content)
+    """Write a file that has its name once it is whole, and not through links.
+
+    Raises
+    ------
+    OSError
+        It cannot be written, or its folder is a link.
+    """
+    if path.parent.resolve() != path.parent:
+        raise OSError(errno.ELOOP, f"{path.parent} is a link")
+    draft = path.with_name(f".{os.urandom(8).hex()}{DRAFT}")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(content)
     draft.replace(path)

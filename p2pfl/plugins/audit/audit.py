@@ -30,7 +30,7 @@ from p2pfl.plugins.audit.column_attacks import attack_columns
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
 from p2pfl.plugins.audit.label_attacks import attack_labels
 from p2pfl.plugins.audit.live.restarts import ROUND_COUNT as LIVE_ROUNDS
-from p2pfl.plugins.audit.live.restarts import check_releases, check_settling
+from p2pfl.plugins.audit.live.restarts import check_releases
 from p2pfl.plugins.audit.live.secure_sums import sums
 from p2pfl.plugins.audit.noise_claims import check_stacked_noise
 from p2pfl.plugins.audit.pipeline import Fresh, Observer, Target
@@ -247,8 +247,6 @@ def _live(plan: Plan, *, rounds: int) -> list[ExactClaim]:
     claims = [] if plan.protection.sums is None else sums(plan)
     if settings.hidden:
         claims += check_releases(settings, rounds=rounds)
-    if settings.hidden and settings.mask:
-        claims += check_settling(settings, adjacency=plan.protection.wanted.adjacency)
     return claims
 
 

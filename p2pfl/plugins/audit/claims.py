@@ -57,17 +57,13 @@ SENTENCES = {
     "no key and nonce encrypt twice": (
         "No two messages are encrypted under one key and nonce, not even by peers that resume, once or from copies."
     ),
-    "settling shows what is public": "After the last round a peer that owes no mask releases its public model alone.",
-    "settling is under a mask": "A peer that owes a mask releases its public model and that mask (relative error).",
-    "half a mask is charged": "Both ends of a mask that one left out are charged in full (mu squared missing).",
     # live sums
     "terms are masked": "Contributions as sent are uniform in the ring, bit by bit (standard deviations off).",
-    "own masks are there": "All senders of a sum together cannot remove their own masks (standard deviations off).",
-    "masks of pairs are there": (
-        "Without the senders' own masks a receiver cannot read any contribution (standard deviations off)."
+    "sums of some terms stay masked": (
+        "All contributions to a sum but one leave uniform masks together (standard deviations off)."
     ),
     "masks of sums are never used again": "Two contributions of a sender differ by uniform numbers.",
-    "keys of sums are of one use": "The key of a mask is of one receiver, round and gossip step (keys that are not).",
+    "keys of sums are of one use": "The key of a mask is of one sum and participant set (keys that are not).",
     # totals
     "masks of totals cancel": "The masks of a total leave the exact sum.",
     "masks of totals are uniform": "What a peer adds to a total is uniform in its ring (standard deviations off).",

@@ -147,6 +147,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         Incarnations of each peer that asks, which the evidence of the old run has; none in a simulation.
     peers
         Peers that left.
+    absent
+        Peers without whom the old run was played already.
     withdrawals
         People who left, by the owner of their rows.
     method, rounds
@@ -188,6 +190,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     requests: tuple[dict[str, Any], ...] = ()
     starts: dict[str, tuple[int, ...]] = {}
     peers: tuple[str, ...]
+    absent: tuple[str, ...] = ()
     withdrawals: tuple[Withdrawal, ...]
     method: Literal["replay"] = "replay"
     rounds: int
@@ -227,6 +230,25 @@ def sign_certificate(certificate: Certificate, signer: Identity) -> Certificate:
     return msgspec.structs.replace(named, signature=sign_text(signer, message, domain=DOMAIN))
 
 
+def certificate_text(certificate: Certificate) -> bytes:
+    """Return a certificate as JSON, which has been read again and is as it was signed.
+
+    Raises
+    ------
+    InputError
+        It has values that JSON has not, or is too large to be read.
+    """
+    try:
+        text = msgspec.json.format(msgspec.json.encode(certificate)) + b"\n"
+        message, read = _parsed(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InputError(f"the certificate cannot be written as JSON ({error}); check the requests in it") from None
+    if len(text) > LARGEST_FILE or (certificate.signer and not read.signed_in(message)):
+        why = f"it has {len(text):,} bytes" if len(text) > LARGEST_FILE else "its signature does not hold in a file"
+        raise InputError(f"nobody could check the certificate, because {why}; check the requests in it")
+    return text
+
+
 def write_certificate(certificate: Certificate, folder: Path) -> Path:
     """Write a certificate into the directory of the replay, and return its path.
 
@@ -236,7 +258,7 @@ def write_certificate(certificate: Certificate, folder: Path) -> Path:
         It cannot be written.
     """
     path = folder / FILE
-    replace_file(path, msgspec.json.format(msgspec.json.encode(certificate)) + b"\n", mode=0o644)
+    replace_file(path, certificate_text(certificate), mode=0o644)
     return path
 
 
@@ -250,10 +272,15 @@ def read_certificate(path: Path) -> tuple[bytes, Certificate]:
     """
     text = read_bounded(path, largest=LARGEST_FILE)
     try:
-        certificate = msgspec.json.decode(text, type=Certificate)
-        return signed_fields(json.loads(text)), certificate
+        return _parsed(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is no certificate ({error}); name a {FILE} that p2pfl forget wrote") from None
+
+
+def _parsed(text: bytes) -> tuple[bytes, Certificate]:
+    """Return the bytes that the signature of a certificate covers, and the certificate."""
+    certificate = msgspec.json.decode(text, type=Certificate)
+    return signed_fields(json.loads(text)), certificate
 
 
 def people_digest(keys: Iterable[str], secret: bytes) -> str:

@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.evidence.certificate import Certificate, file_digest, read_deletion
-from p2pfl.plugins.evidence.withdrawal_request import SignedRequest, certified_faults
+from p2pfl.plugins.evidence.withdrawal_request import SignedRequest, certified_faults, unknown_run
 from p2pfl.privacy.keys import Roster, fingerprint, key_text, parse_key
 from p2pfl.results.evidence import tensors_digest
 from p2pfl.results.formats import count_of
 from p2pfl.results.run_files import table_of
 
-SHARED = ("peers", "experiment_before", "experiment_after", "rounds", "start")
+SHARED = ("peers", "absent", "experiment_before", "experiment_after", "rounds", "start")
 """Fields that the certificates of all peers of one withdrawal have in common."""
 
 
@@ -89,11 +89,8 @@ def _check_requests(certificate: Certificate, roster: Roster | None, result: Cer
         if not faults:
             key = f"the key {fingerprint(parse_key(request.signer))}" if roster is None else "its key in the roster"
             result.checked.append(f"that {request.peer} has signed the request with {key}")
-        if request.incarnations and request.peer not in certificate.starts:
-            result.unchecked.append(
-                f"whether {request.peer} asks to leave this run or another of its name, which {certificate.run} had no "
-                "evidence to tell"
-            )
+        if request.incarnations and (unknown := unknown_run(request, certificate.run, certificate.starts)):
+            result.unchecked.append(unknown)
         if roster is not None and request.roster != roster.digest:
             result.unchecked.append(f"the roster with which {request.peer} asked, which is not the one given")
     asked = {str(table.get("peer")) for table in certificate.requests}
@@ -115,6 +112,8 @@ def _check_models(certificate: Certificate, replay: Path, result: CertificateChe
             result.faults.append(f"the model {name} of the replay is another one")
         elif path.is_file() and certificate.parameters and _tensors_of(path) != certificate.parameters:
             result.faults.append(f"the model {name} of the replay is not the one that it says all peers hold")
+        elif path.is_file() and later.get(f"peers/{name}") == digest:
+            result.faults.append(f"the model {name} of the replay is here, which a later withdrawal has deleted")
         elif path.is_file():
             same += 1
             result.models.extend([name] if certificate.parameters else [])
@@ -149,6 +148,12 @@ def _check_deletion(certificate: Certificate, old: Path, result: CertificateChec
         table = table_of(old / emptied.path, what="a table")
         faults += [f"{emptied.path} of the old run still has {key}" for key in emptied.keys if table.get(key)]
     result.faults.extend(faults)
+    stated = {(each.path, each.sha256) for each in certificate.deleted}
+    if later := {(each.path, each.sha256) for each in read_deletion(old).deleted} - stated:
+        result.unchecked.append(
+            f"whether this is the latest certificate: {count_of(len(later), 'file')} of {certificate.run} were deleted "
+            "that it does not list"
+        )
     if files and not faults:
         result.checked.append(f"that {count_of(files, 'file')} of {certificate.run} have nothing of a model")
 
@@ -162,7 +167,7 @@ def check_together(certificates: Sequence[Certificate], *, roster: Roster | None
         One or more.
     roster
         Public keys of all peers, by which the holders that each certificate names have signed it. All in it remain but
-        those who left; without it, all whom the certificates name.
+        those who left now or before; without it, all whom the certificates name.
     held
         True if a model file of each certificate has the tensors that it states.
     """
@@ -177,14 +182,20 @@ def check_together(certificates: Sequence[Certificate], *, roster: Roster | None
     holders = {peer for each in certificates for peer in each.holders}
     remaining = holders | {peer for each in certificates for peer in each.others}
     if roster is not None:
-        remaining |= {*roster.peers} - {*first.peers}
-    if missing := sorted(remaining - holders):
+        remaining |= {*roster.peers} - {*first.peers, *first.absent}
+    keyless = {peer for peer in remaining - holders if roster is not None and roster.peers.get(peer) in roster.revoked}
+    if keyless:
+        names = ", ".join(sorted(keyless))
+        result.unchecked.append(f"the copies of {names}, whose keys in the roster are revoked and certify nothing")
+    if first.absent:
+        result.unchecked.append(f"the copies of {', '.join(first.absent)}, without whom {first.run} was played already")
+    if missing := sorted(remaining - holders - keyless):
         result.unchecked.append(f"the copies of {', '.join(missing)}, who remain and whose certificates are missing")
     elif not result.faults:
         verb, names = "hold" if held else "certify", ", ".join(sorted(holders))
         models = f", and that all {verb} the same new model" if first.parameters and len(remaining) > 1 else ""
         who = (
-            "that all who remain have certified"
+            f"that all who remain{' and whose keys are valid' if keyless else ''} have certified"
             if roster is not None
             else "that all certificates together name all who remain"
         )

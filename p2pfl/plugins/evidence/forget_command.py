@@ -21,6 +21,7 @@ from p2pfl.plugins.evidence.certificate import (
     FILE,
     Certificate,
     Withdrawal,
+    certificate_text,
     file_digest,
     people_digest,
     read_certificate,
@@ -115,6 +116,7 @@ def _forget(options: ForgetOptions) -> int:
         requests=tuple(dict(each.table) for each in asked.signed),
         starts={peer: tuple(sorted(starts)) for peer, starts in sorted(asked.starts.items())},
         peers=tuple(leaving),
+        absent=tuple(sorted({*before.learning.without})),
         withdrawals=tuple(
             Withdrawal(peer, len(keys), people_digest(keys, openings[peer])) for peer, keys in sorted(withdrawn.items())
         ),
@@ -134,13 +136,15 @@ def _forget(options: ForgetOptions) -> int:
         emptied=() if options.keep else deletion.emptied,
         undone=tuple(undone),
     )
-    if not options.keep:
-        delete_models(old, deletion)
     if signer is not None:
         certificate = sign_certificate(certificate, signer)
+    certificate_text(certificate)  # refuses one that nobody could check while all files are there
+    page = certificate_page(certificate).encode()
+    if not options.keep:
+        delete_models(old, deletion)
     path = write_certificate(certificate, replay)
     if options.html is not None:
-        replace_file(Path(options.html), certificate_page(certificate).encode(), mode=0o644)
+        replace_file(Path(options.html), page, mode=0o644)
     return terminal.answer(
         options, msgspec.to_builtins(certificate) | {"file": str(path)}, lambda _: _show(certificate, path)
     )

@@ -27,11 +27,10 @@ from p2pfl.core.neighbourhood import (
     run_without_loop,
 )
 from p2pfl.core.rows import Rows
-from p2pfl.core.traits import UNDECLARED
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.masking.mask_cover import peer_ledgers_of
+from p2pfl.network.peer.masking.round_attempts import EARLIEST_STOP, first_step, steps_of_half
 from p2pfl.network.peer.neighbourhoods.live import Conserved, Weighted, row_fault, values
 from p2pfl.network.protocol.ledgers.peer_ledgers import WINDOW
 from p2pfl.network.protocol.membership.edges import Edges
@@ -150,11 +149,10 @@ class RecordedNeighbourhood:
         """Return the first gossip step of the attempt at the round that counts, which is the last one."""
         if not self.plan.commits:
             return 0
-        single = declared_traits(self.plan.algorithm, UNDECLARED).single_step
-        steps = 1 if single else self.plan.gossip.steps
-        flood = self.plan.stop.steps if self.plan.stop is not None and self.round else 0  # after the round
+        half = steps_of_half(self.plan.topology.period)
         last = max((step for round, step in self._sent if round == self.round), default=0)
-        return max(0, (last - flood) // steps * steps)
+        floods = self.plan.stop is not None and self.round >= EARLIEST_STOP
+        return first_step(half, attempts=last // (2 * half), floods=floods)
 
     def _row_weights(self) -> dict[str, float]:
         return self._edges.row(self._phase)

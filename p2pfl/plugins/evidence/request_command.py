@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from p2pfl.plugins.evidence.withdrawal_request import (
     replay_faults,
     request_faults,
     signing_peer,
+    unknown_run,
     write_request,
 )
 from p2pfl.privacy.keys import Identity, Roster
@@ -47,11 +49,14 @@ class Requests:
         What the operator says of them, and those that peers have signed.
     starts
         Incarnations of those peers, which the evidence of the run has.
+    unchecked
+        What its directory does not tell of them.
     """
 
     words: str = ""
     signed: tuple[SignedRequest, ...] = ()
     starts: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    unchecked: tuple[str, ...] = ()
 
 
 def ask(options: ForgetOptions) -> int:
@@ -101,8 +106,9 @@ def check_requests(options: ForgetOptions) -> int:
     if asked.words:
         raise InputError(f"{asked.words} is no file; name the request that the peer has signed")
     contents = [msgspec.to_builtins(each.request) for each in asked.signed]
-    lines = [asked_by(each.request) for each in asked.signed]
-    return terminal.answer(options, {"requests": contents}, lambda _: _show(lines))
+    findings = [f"not checked: {each}" for each in asked.unchecked]
+    lines = [*(asked_by(each.request) for each in asked.signed), *findings]
+    return terminal.answer(options, {"requests": contents, "findings": findings}, lambda _: _show(lines))
 
 
 def _experiment_of(old: Path, options: ForgetOptions) -> Experiment:
@@ -131,8 +137,8 @@ def requests_of(options: ForgetOptions, old: Path, before: Experiment, resolved:
 
 def _valid_requests(options: ForgetOptions, old: Path, before: Experiment) -> Requests:
     """Return the requests that the options name, each signed by its peer for this run."""
-    files = [Path(each) for each in options.request if Path(each).is_file()]
-    words = [each for each in options.request if not Path(each).is_file()]
+    files = [Path(each) for each in options.request if _is_file(each)]
+    words = [each for each in options.request if not _is_file(each)]
     if lost := [each for each in words if each.endswith(".json")]:
         raise InputError(f"there is no request {lost[0]}; check the path")
     if not files:
@@ -141,9 +147,21 @@ def _valid_requests(options: ForgetOptions, old: Path, before: Experiment) -> Re
     identity = RunIdentity.read(old, before)
     if faults := [fault for each in signed for fault in request_faults(each, identity, roster)]:
         raise InputError(f"{'; '.join(faults)}; ask the peer for a request to leave this run")
-    asking = {each.request.peer for each in signed}
+    requests = [each.request for each in signed]
+    asking = Counter(each.peer for each in requests)
+    if twice := sorted(peer for peer, number in asking.items() if number > 1):
+        raise InputError(f"{twice[0]} has signed {asking[twice[0]]} of these requests; give the one that is to be done")
     starts = {peer: each for peer, each in identity.starts.items() if peer in asking}
-    return Requests("; ".join(words), tuple(signed), starts)
+    unchecked = [unknown_run(each, identity.run, starts) for each in requests if identity.live or each.incarnations]
+    return Requests("; ".join(words), tuple(signed), starts, tuple(filter(None, unchecked)))
+
+
+def _is_file(text: str) -> bool:
+    """Return whether a text is the path of a file, which a long one cannot be."""
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
 
 
 def _roster_of(options: ForgetOptions, before: Experiment) -> Roster:

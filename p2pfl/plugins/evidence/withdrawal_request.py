@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from p2pfl.core.errors import InputError, P2PFLError
-from p2pfl.core.files import read_bounded
+from p2pfl.core.files import OWNER_ONLY, create, read_bounded
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.approval import experiment_digest
@@ -26,6 +26,9 @@ DOMAIN = "withdrawal"
 
 SECRET_LENGTH = 32
 """Bytes of the key of the hash of people."""
+
+KEY_SUFFIX = ".key"
+"""Suffix of the file with that key, whose name is else that of the request."""
 
 LARGEST_FILE = 1 << 20
 """Most bytes of a request that are read."""
@@ -97,12 +100,19 @@ class SignedRequest:
         Raises
         ------
         InputError
-            It is none.
+            It is none, or has values that a certificate could not repeat as they were signed.
         """
         try:
-            return cls(msgspec.convert(table, WithdrawalRequest), table, secret)
-        except msgspec.ValidationError as error:
+            request = msgspec.convert(table, WithdrawalRequest)
+            repeated = msgspec.json.decode(msgspec.json.encode(table))
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(f"{origin} is no request ({error}); name a file that p2pfl forget --ask wrote") from None
+        if signed_fields(repeated) != signed_fields(table):
+            raise InputError(
+                f"{origin} is no request, because it has numbers that JSON has not; name a file that p2pfl forget "
+                "--ask wrote"
+            )
+        return cls(request, table, secret)
 
     @classmethod
     def read(cls, path: Path) -> SignedRequest:
@@ -117,8 +127,8 @@ class SignedRequest:
             table = json.loads(read_bounded(path, largest=LARGEST_FILE))
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is no request ({error}); name a file that p2pfl forget --ask wrote") from None
-        key = opening_path(path)
-        return cls.of(table, origin=str(path), secret=read_openings(key)[0] if key.is_file() else b"")
+        signed, key = cls.of(table, origin=str(path)), opening_path(path)
+        return replace(signed, secret=read_openings(key)[0]) if signed.request.people and key.is_file() else signed
 
     def signature_fault(self, roster: Roster | None) -> str:
         """Return what is wrong with the signature; empty if it is that of the peer by the roster.
@@ -315,6 +325,21 @@ def replay_faults(
     return []
 
 
+def unknown_run(request: WithdrawalRequest, run: str, starts: Mapping[str, Collection[int]]) -> str:
+    """Return what cannot be told of the run that a request is about; empty if starts of its peer were compared.
+
+    Parameters
+    ----------
+    request, run
+        The request, and the name of the run.
+    starts
+        Incarnations of peers that the evidence of the run has.
+    """
+    if starts.get(request.peer):
+        return ""
+    return f"whether {request.peer} asks to leave this run or another of its name, which {run} had no evidence to tell"
+
+
 def certified_faults(signed: SignedRequest, certificate: Certificate, roster: Roster | None) -> list[str]:
     """Return why a request in a certificate does not fit it; nothing if it does.
 
@@ -347,7 +372,7 @@ def certified_faults(signed: SignedRequest, certificate: Certificate, roster: Ro
 
 def opening_path(path: Path) -> Path:
     """Return where the key of the hash of people lies beside a request, which stays with the owner."""
-    return path.with_suffix(".key")
+    return path.with_suffix(KEY_SUFFIX)
 
 
 def write_request(request: WithdrawalRequest, path: Path, *, secret: bytes) -> None:
@@ -355,12 +380,27 @@ def write_request(request: WithdrawalRequest, path: Path, *, secret: bytes) -> N
 
     Raises
     ------
+    InputError
+        One of these files exists, the path is that of a key or of none, or the request has no text.
     StorageError
         A file cannot be written.
     """
+    if not path.name or path.suffix.lower() == KEY_SUFFIX:
+        raise InputError(
+            f"{path} is no name for a request, beside which its key lies; choose another one, as request.json"
+        )
+    try:
+        text = msgspec.json.format(msgspec.json.encode(request)) + b"\n"
+    except UnicodeEncodeError:
+        raise InputError("the reason has bytes that are no text; write it in UTF-8 after --request") from None
     if request.people:
-        write_openings(opening_path(path), [secret])
-    replace_file(path, msgspec.json.format(msgspec.json.encode(request)) + b"\n", mode=0o644)
+        create(opening_path(path), _openings_text([secret]), mode=OWNER_ONLY)
+    try:
+        create(path, text, mode=0o644)
+    except P2PFLError:
+        if request.people:
+            opening_path(path).unlink(missing_ok=True)  # it opens nothing
+        raise
 
 
 def write_openings(path: Path, secrets: Collection[bytes]) -> None:
@@ -371,7 +411,11 @@ def write_openings(path: Path, secrets: Collection[bytes]) -> None:
     StorageError
         The file cannot be written.
     """
-    replace_file(path, "".join(f"{each.hex()}\n" for each in secrets).encode(), mode=0o600)
+    replace_file(path, _openings_text(secrets), mode=OWNER_ONLY)
+
+
+def _openings_text(secrets: Collection[bytes]) -> bytes:
+    return "".join(f"{each.hex()}\n" for each in secrets).encode()
 
 
 def read_openings(path: Path) -> list[bytes]:

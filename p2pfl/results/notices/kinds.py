@@ -27,8 +27,8 @@ def kind_of(name: str) -> str:
 
     Examples
     --------
-    >>> kind_of("MasksCancelled")
-    'masks_cancelled'
+    >>> kind_of("LossRose")
+    'loss_rose'
     """
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
@@ -417,145 +417,34 @@ class NeighboursMissing(Notice, frozen=True, kw_only=True):
         return f"{self.message}; all rounds are played, and the model is kept as it is"
 
 
-class PartnersAwaited(Notice, frozen=True, kw_only=True):
-    """A release waits for mask partners.
-
-    Attributes
-    ----------
-    partners
-    seconds
-        Longest wait.
-    """
-
-    severity = "info"
-
-    partners: tuple[str, ...]
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"the next release waits up to {self.seconds:g} s for mask partners: {', '.join(self.partners)}"
-
-
 # ------------------------------------------------------------ what harms the mean of all models
 
 
-class Alarm(Notice, frozen=True, kw_only=True):
-    """Notice that something harms the result.
+class LossRose(Notice, frozen=True, kw_only=True):
+    """The loss under masks rose steeply; a member may have left half of its masks in the models.
 
     Attributes
     ----------
     round
-    partners
-        From which nothing came.
     before, now, best_round, best_file
-    cancelled
-        Whether the masks have cancelled since.
     """
 
     severity = "alarm"
 
     round: int
-    partners: tuple[str, ...] = ()
     before: dict[str, float] | None = None
     now: dict[str, float]
     best_round: int | None = None
     best_file: str | None = None
-    cancelled: bool = False
-
-
-class MasksUncancelled(Alarm, frozen=True, kw_only=True):
-    """Masks that did not cancel are in the models.
-
-    Attributes
-    ----------
-    deviation
-        Standard deviation of their noise in a parameter of the average.
-    """
-
-    deviation: float
 
     def __str__(self) -> str:
-        lost = self.partners
-        names, one = ", ".join(lost), len(lost) == 1
-        who, are, have, them = ("it", "is", "has", "it") if one else ("they", "are", "have", "them")
-        what = (
-            f"nothing came from {names} in round {self.round + 1}, so the masks that {who} shared did not cancel: they "
-            f"leave noise of deviation {self.deviation:.2g} in the models"
-        )
-        cure = (
-            f"If {names} {are} only slow, or offline for a while, the masks cancel when {who} {are} received again; if "
-            f"{who} {have} ended, start {them} with --resume while the others run. This peer says when they are "
-            "cancelled"
-        )
-        return _alarm(self, what, cure)
-
-
-class LossRose(Alarm, frozen=True, kw_only=True):
-    """The loss rose steeply; models may contain masks of a peer that disappeared."""
-
-    def __str__(self) -> str:
-        what = (
-            f"the loss rose steeply in round {self.round + 1}; the models may contain masks of a peer that disappeared"
-        )
-        return _alarm(self, what, "Find the peer that disappeared, and start it with --resume while the others run")
-
-
-class MasksCancelled(Notice, frozen=True, kw_only=True):
-    """Masks of an earlier alarm have cancelled.
-
-    Attributes
-    ----------
-    round
-        Of the alarm.
-    partners
-    """
-
-    severity = "resolved"
-
-    round: int
-    partners: tuple[str, ...]
-
-    def __str__(self) -> str:
-        reason = f"what was missing in round {self.round + 1} no longer moves the mean of the models"
-        return f"masks of {', '.join(self.partners)} are cancelled: {reason}"
-
-
-class SettlementIncomplete(Notice, frozen=True, kw_only=True):
-    """Models are missing from the gossip step in which masks are settled.
-
-    Attributes
-    ----------
-    neighbours
-        From which nothing came.
-    """
-
-    neighbours: tuple[str, ...]
-
-    def __str__(self) -> str:
+        changes = _changes(self.before or {}, self.now)
+        scores = f" ({changes})" if changes else ""
+        best, file = self.best_round, "" if self.best_file is None else f", in {self.best_file}"
+        kept = "" if best is None else f"; the best model so far is that of round {best + 1}{file}"
         return (
-            f"nothing came from {', '.join(self.neighbours)} in the gossip step that settles masks, which changes the "
-            "mean of all models"
-        )
-
-
-class MasksUnsettled(Notice, frozen=True, kw_only=True):
-    """Masks may not have cancelled at the end of a run.
-
-    Attributes
-    ----------
-    masks
-        Number by partner.
-    deviation
-        Their standard deviation in a parameter of the average.
-    """
-
-    masks: dict[str, int]
-    deviation: float
-
-    def __str__(self) -> str:
-        return (
-            f"{count_of(sum(self.masks.values()), 'mask')} shared with {', '.join(self.masks)} may not have cancelled: "
-            f"noise of deviation {self.deviation:.2g} or less may stay in each parameter of the mean model"
+            f"ALARM: the loss rose steeply in round {self.round + 1}{scores}; lower learning.rate, or look for a peer "
+            f"that reports what it has not sent{kept}"
         )
 
 
@@ -852,14 +741,6 @@ def kinds() -> dict[str, type[Notice]]:
         leaves += [] if below else [one]
         pending += below
     return {kind_of(one.__name__): one for one in sorted(leaves, key=lambda one: one.__name__)}
-
-
-def _alarm(notice: Alarm, what: str, cure: str) -> str:
-    changes = _changes(notice.before or {}, notice.now)
-    scores = f" ({changes})" if changes else ""
-    best, file = notice.best_round, "" if notice.best_file is None else f", in {notice.best_file}"
-    kept = "" if best is None else f"; the best model so far is that of round {best + 1}{file}"
-    return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage, and hides less"
 
 
 def _changes(before: Mapping[str, float], now: Mapping[str, float]) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from p2pfl.results.formats import join_names
-from p2pfl.results.notices.kinds import Alarm, MasksCancelled, Notice
+from p2pfl.results.notices.kinds import LossRose, Notice
 
 AnyNotice = TypeVar("AnyNotice", bound=Notice)
 
-CAUSE_FIELDS = ("neighbour", "neighbours", "partners")
+CAUSE_FIELDS = ("neighbour", "neighbours")
 """Fields that name the peers that a notice is about; a notice without them is about the peer that reports it."""
 
-SEPARATING_FIELDS = ("cancelled", "key", "theirs", "file", "message")
+SEPARATING_FIELDS = ("key", "theirs", "file", "message")
 """Fields in which notices of one group are equal."""
 
 
@@ -61,7 +61,7 @@ def describe_repeats(group: Sequence[Notice]) -> str:
         return ""
     others = sorted({notice.peer for notice in group} - {group[-1].peer})
     by = f" from {join_names(others)}" if others else ""
-    rounds = sorted({notice.round + 1 for notice in group if isinstance(notice, Alarm | MasksCancelled)})
+    rounds = sorted({notice.round + 1 for notice in group if isinstance(notice, LossRose)})
     when = "" if not rounds else f", round {rounds[0]}" if len(rounds) == 1 else f", rounds {rounds[0]} to {rounds[-1]}"
     return f"; and {len(group) - 1} more like it{by}{when}"
 

@@ -84,12 +84,7 @@ def _head(run: Run) -> Iterator[Note]:
     """Yield the head of the page: alarms, then the result in a sentence."""
     summary = run.summary
     for alarm, more in group_notices(alarms_of(summary)):
-        if alarm.cancelled:
-            partners = ", ".join(alarm.partners)
-            sentence = f"In round {alarm.round + 1} masks of {partners} did not cancel; they are cancelled now{more}."
-            yield Note(f"{alarm.peer}: {sentence}", style="warning")
-        else:
-            yield Note(f"{alarm.peer}: {alarm}{more}", style="alarm")
+        yield Note(f"{alarm.peer}: {alarm}{more}", style="alarm")
     for alert in () if summary else alerts_of_run(run):
         if alert.severity == "alarm":
             yield Note(f"{alert.peer}: {alert.sentence}", style="warning" if alert.over else "alarm")
@@ -204,8 +199,8 @@ def _events(run: Run) -> Block | None:
     if len(groups) > MAX_EVENTS:
         lines.append(Happening(f"and {len(groups) - MAX_EVENTS} more, in events.jsonl"))
     for peer, open_ in run.summary.get("unsettled", {}).items():
-        left = sum((*open_["masks"].values(), *open_["steps"].values(), *open_["sums"].values()))
-        lines.append(Happening(f"{left} masks, gossip steps or sums stayed open at the end", peer))
+        left = sum((*open_["steps"].values(), *open_["sums"].values()))
+        lines.append(Happening(f"{left} gossip steps or sums stayed open at the end", peer))
     if not lines:
         quiet = bool(run.events) or "per_peer" in run.summary
         return "Nothing out of the ordinary was recorded." if quiet else None

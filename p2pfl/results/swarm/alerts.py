@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from p2pfl.results.formats import join_names
-from p2pfl.results.notices.alarms import alarms_among
-from p2pfl.results.notices.kinds import Alarm, Notice, PeerSilent, Severity, kind_of
+from p2pfl.results.notices.kinds import LossRose, Notice, PeerSilent, Severity, kind_of
 from p2pfl.results.notices.notice_groups import describe_repeats, group_alike
 from p2pfl.results.swarm.blockages import blockages, find_partition, waits_of
 from p2pfl.results.swarm.headline import blocked_since, patience, why_blocked
@@ -79,14 +78,12 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
 
 def _harm_alerts(swarm: Swarm) -> Iterator[Alert]:
     """Yield alerts of harm to the result, also of harm that is over."""
-    times = [at for at, notice in swarm.alarms if isinstance(notice, Alarm)]
-    alarms = alarms_among(notice for _, notice in swarm.alarms)
-    yield from _group_alerts([(at, alarm, alarm.cancelled) for at, alarm in zip(times, alarms, strict=True)])
+    yield from _group_alerts([(at, notice, False) for at, notice in swarm.alarms if isinstance(notice, LossRose)])
     yield from _group_alerts(
         [
             (at, notice, swarm.peers[notice.peer].failure is None)  # it was resumed
             for at, notice in swarm.alarms
-            if not isinstance(notice, Alarm) and notice.severity == "alarm"
+            if not isinstance(notice, LossRose) and notice.severity == "alarm"
         ]
     )
 

@@ -11,8 +11,6 @@ from typing import Literal
 from p2pfl.results.notices.kinds import (
     STALLED_REMEDY,
     LossRose,
-    MasksCancelled,
-    MasksUncancelled,
     Notice,
     PeerAnnounced,
     PeerFailed,
@@ -320,7 +318,7 @@ class Swarm:
             case PeerFailed():
                 peer.failure = notice.message
                 self.alarms.append((at, notice))
-            case MasksUncancelled() | LossRose() | MasksCancelled():
+            case LossRose():
                 self.alarms.append((at, notice))
             case _:
                 self._apply_observation(at, peer, notice)

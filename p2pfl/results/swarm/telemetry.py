@@ -53,10 +53,6 @@ HEALTH_FIELDS: Mapping[str, tuple[str, ...]] = {
     "neighbours_missing": ("absent", "gone"),
     "broker_unavailable": ("seconds",),
     "clock_behind": ("seconds", "key"),
-    "masks_uncancelled": ("round", "partners", "deviation"),
-    "masks_cancelled": ("round", "partners"),
-    "masks_unsettled": ("masks", "deviation"),
-    "settlement_incomplete": ("neighbours",),
     "restart_unsettled": ("neighbours",),
 }
 """Fields of each kind of entry at the level ``health``; an entry of another kind is not shared."""
@@ -65,7 +61,6 @@ SCORE_FIELDS: Mapping[str, tuple[str, ...]] = {
     **HEALTH_FIELDS,
     RECORD_FIELDS: (*HEALTH_FIELDS[RECORD_FIELDS], "scores", "training_loss", "privacy_spent"),
     "peer_finished": ("scores",),
-    "masks_uncancelled": (*HEALTH_FIELDS["masks_uncancelled"], "before", "now"),
     "loss_rose": ("round", "before", "now"),
     "budget_exceeded": ("spent", "epsilon"),
 }
@@ -93,7 +88,6 @@ WITHHELD_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "learning_stopped": {"message": "the message stays on its device"},
     "neighbours_missing": {"message": "the message stays on its device"},
     "broker_unavailable": {"message": "the message stays on its device"},
-    "masks_uncancelled": {"now": {}},
 }
 """Values of required fields that were not shared, by kind."""
 

@@ -304,7 +304,7 @@ def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said)
     [
         ("go_on", 0.0, "exact update of that round is visible to whoever holds its model"),
         ("go_on", 0.5, "private noise alone hides its update of that round from whoever holds its model"),
-        ("unsettled", 0.0, "its masks may stay in the mean"),
+        ("wait", 0.0, "the others wait for it and play the round again"),
     ],
 )
 def test_the_statement_says_what_a_dropped_model_shows(departures, noise, said):

@@ -39,14 +39,6 @@ def resolved(*changes):
     return plan(read(SMALL, changes=changes))
 
 
-@pytest.mark.parametrize("live", [{"live": True}, {"only": ["peer0"]}])
-def test_live_peers_refuse_acceleration_under_masks_and_a_simulation_does_not(live):
-    experiment = read(SMALL, changes=["privacy.mode=pairwise", "gossip.acceleration=chebyshev"])
-    assert plan(experiment).gossip.rho
-    with pytest.raises(ExperimentError, match=r"gossip\.acceleration = .* and live peers, because a late model"):
-        plan(experiment, **live)
-
-
 @pytest.mark.parametrize("kind", ["none", "chebyshev"])
 def test_accelerated_gossip_conserves_no_flows(kind):
     found = plan(read(SMALL, changes=[f"gossip.acceleration={kind}"]), only=["peer0"])

@@ -1,4 +1,4 @@
-"""What is said for sums, decided without a network: who may say what, to whom, and when."""
+"""Messages of sums, without a network: who may send what, to whom, and when."""
 
 import msgspec
 import numpy as np
@@ -11,7 +11,8 @@ from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, common_sums
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.sum_messages import ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Ready
+from p2pfl.network.protocol.wire.total_messages import Again, Subtotal, Total
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.seal import Seal
 from p2pfl.network.secagg.sender import SumSender
@@ -40,235 +41,316 @@ def seal(name, *, life=1):
 
 
 def sum_sender(name, *, life=1):
-    made = SumSender(name, sums=SUMS, seal=seal(name, life=life), source=SOURCE)
+    made = SumSender(name, sums=SUMS, seal=seal(name, life=life))
     made.acquaint(SECRETS)
     return made
 
 
-def sum_receiver(name="eve"):
-    return SumReceiver(name, sums=SUMS, seal=seal(name), heaviest=10.0)
+def sum_receiver(name="eve", *, life=1, weighted=False):
+    made = SumReceiver(name, sums=SUMS, seal=seal(name, life=life), heaviest=10.0)
+    made.open((0, 0), weighted=weighted)
+    return made
 
 
-def given_terms(giver, gossip_step=(0, 0), *, receiver="eve", mass=None, piece=16, points=None):
-    part, share = giver.mask(SumSlot(receiver, *gossip_step), np.arange(SIZE) if points is None else points.copy())
-    return list(giver.give(part, share, mass=mass, piece=piece))
+def prepared(receiver, givers, gossip_step=(0, 0), *, masses=None):
+    """Let senders be ready."""
+    for number, giver in enumerate(givers):
+        mass = None if masses is None else masses[number]
+        receiver.take(giver.peer, giver.prepare(SumSlot(receiver.peer, *gossip_step), mass=mass))
 
 
-def brought(receiver, givers, gossip_step=(0, 0), **given):
-    for giver in givers:
-        for term in given_terms(giver, gossip_step, **given):
-            receiver.take(giver.peer, term)
+def exchanged(receiver, givers, terms, *, piece=16, lose=lambda _: False):
+    """Carry the terms of those that are called, and what is lost again on request; return the sum."""
+    call, queue = receiver.close(), []
+    for giver, term in zip(givers, terms, strict=True):
+        giver.take(receiver.peer, call)
+        if giver.called(receiver.peer, (call.round, call.step)):
+            slot = SumSlot(receiver.peer, call.round, call.step)
+            queue += [(giver, each) for each in giver.give(slot, giver.mask(slot, term), piece=piece)]
+    while queue or receiver.lacking:
+        if not queue:
+            again = ((giver, receiver.missing_pieces(giver.peer)) for giver in givers)
+            queue = [(giver, part) for giver, each in again if each for part in giver.receive(receiver.peer, each)]
+        giver, message = queue.pop(0)
+        if lose(message):
+            continue
+        for answer in receiver.receive(giver.peer, message):
+            for each in givers:
+                if each.peer in receiver.called:
+                    queue += [(each, further) for further in each.receive(receiver.peer, answer)]
+    return receiver.total()
 
 
 @pytest.fixture
 def begun():
-    """A receiver whose sum is open, and four who have given their terms."""
+    """A receiver whose sum is open, and four senders that are ready."""
     receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
-    receiver.open((0, 0), weighted=False)
-    brought(receiver, givers)
+    prepared(receiver, givers)
     return receiver, givers
 
 
-def finished(receiver, givers):
-    call = receiver.close()
-    agreed = None
-    for giver in givers:
-        answer = giver.consent("eve", call)
-        if answer is not None:
-            agreed = receiver.receive_consent(giver.peer, answer)
-    for giver in givers:
-        if giver.peer in call.here:
-            receiver.unlock(giver.peer, giver.unlock("eve", agreed))
-    return receiver.total()
+def restarted(name):
+    """A sender in its next incarnation."""
+    made = sum_sender(name, life=2)
+    made.seal.membership.up.pop(name, None)
+    return made
 
+
+TERM = np.arange(SIZE)
 
 # Exact
 
 
-@given(piece=st.integers(1, 64), seed=st.integers(0, 1000), lost=st.sampled_from([None, *NAMES[:4]]))
-def test_terms_in_pieces_of_any_size_are_added_to_the_last_bit(piece, seed, lost):
-    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
-    drawn = np.random.default_rng(seed).integers(-(2**40), 2**40, (4, SIZE))
-    receiver.open((0, 0), weighted=True)
-    for number, giver in enumerate(givers):
-        if giver.peer != lost:
-            brought(receiver, [giver], points=drawn[number], piece=piece, mass=0.5 + number)
-    total = finished(receiver, givers)
-    kept = [number for number in range(4) if NAMES[number] != lost]
-    np.testing.assert_array_equal(total, drawn[kept].sum(axis=0))
-    assert receiver.masses == {NAMES[number]: 0.5 + number for number in kept}
+@given(
+    piece=st.integers(8, 64),
+    seed=st.integers(0, 1000),
+    lost=st.sampled_from([None, *NAMES[:4]]),
+    drops=st.lists(st.booleans(), max_size=12),
+)
+def test_terms_in_pieces_of_any_size_of_which_any_are_lost_are_added_to_the_last_bit(piece, seed, lost, drops):
+    receiver, givers = sum_receiver(weighted=True), [sum_sender(name) for name in NAMES[:4] if name != lost]
+    drawn = np.random.default_rng(seed).integers(-(2**40), 2**40, (len(givers), SIZE))
+    masses = [0.5 + number for number in range(len(givers))]
+    prepared(receiver, givers, masses=masses)
+    total = exchanged(receiver, givers, drawn, piece=piece, lose=lambda _: bool(drops) and drops.pop())
+    np.testing.assert_array_equal(total, drawn.sum(axis=0))
+    assert receiver.masses == {giver.peer: mass for giver, mass in zip(givers, masses, strict=True)}
+    assert receiver.called == tuple(giver.peer for giver in givers)
 
 
-def test_a_term_that_comes_before_its_turn_waits_for_it(begun):
+def test_who_is_ready_before_its_turn_waits_for_it(begun):
     receiver, givers = begun
-    finished(receiver, givers)
-    brought(receiver, givers[:1], (0, 1))
+    exchanged(receiver, givers, [TERM] * 4)
+    prepared(receiver, givers[:1], (0, 1))
     receiver.open((0, 1), weighted=False)
     assert receiver.here == {"ada"}
 
 
-# Who comes back
+def test_a_sender_is_through_once_its_whole_term_has_arrived_with_all_others(begun):
+    receiver, givers = begun
+    call = receiver.close()
+    for giver in givers:
+        assert not giver.over("eve", (0, 0))
+        giver.take("eve", call)
+    exchanged(receiver, givers, [TERM] * 4)
+    assert all(giver.over("eve", (0, 0)) for giver in givers)
+    assert [giver.unanswered(SumSlot("eve", 0, 0)) for giver in givers] == [None] * 4
 
 
-def next_life(name):
-    """Who has the same secrets and, for its own masks, others."""
-    made = SumSender(name, sums=SUMS, seal=seal(name), source=SeededSource(8))
-    made.acquaint(SECRETS)
-    return made
+def test_what_a_sender_repeats_is_that_it_is_ready_and_then_that_it_waits_for_confirmation(begun):
+    receiver, (ada, *_) = begun
+    slot = SumSlot("eve", 0, 0)
+    assert ada.unanswered(slot) == Ready(0, 0)
+    assert receiver.take("ada", Ready(0, 0)) is None
+    call = receiver.close()
+    assert receiver.take("ada", Ready(0, 0)) == call  # which was lost
+    ada.take("eve", call)
+    assert ada.unanswered(slot) is None
+    ada.give(slot, ada.mask(slot, TERM), piece=16)
+    again = ada.unanswered(slot)
+    assert isinstance(again, Again)
+    (answer,) = receiver.receive("ada", again)
+    assert isinstance(answer, Total)
+    assert answer.offset == 0
+    assert len(ada.take("eve", call)) == 3  # all pieces were lost
 
 
-def test_a_sum_with_the_term_of_a_life_that_has_ended_stays_masked(begun):
-    receiver, (_, *others) = begun
+def test_a_set_that_arrives_again_while_the_term_is_masked_changes_nothing(begun):
+    receiver, (ada, *_) = begun
+    call, slot = receiver.close(), SumSlot("eve", 0, 0)
+    ada.take("eve", call)
+    share = ada.mask(slot, TERM)
+    assert ada.take("eve", call) == []
+    assert not ada.over("eve", (0, 0))
+    assert len(ada.give(slot, share, piece=16)) == 3
+
+
+# Who comes back, or disappears
+
+
+def test_a_sum_of_a_participant_that_restarts_before_its_term_is_complete_stays_masked(begun):
+    receiver, givers = begun
+    call = receiver.close()
+    for giver in givers:
+        giver.take("eve", call)
     receiver.forget("ada")
-    ada, call = next_life("ada"), receiver.close()
-    given_terms(ada)  # which comes late
-    with pytest.raises(PrivacyError, match="next incarnation of ada, which did not send the term"):
-        receiver.receive_consent("ada", ada.consent("eve", call))
-    assert [receiver.receive_consent(other.peer, other.consent("eve", call)) for other in others] == [None] * 3
+    assert receiver.ended == {"ada"}
+    slot = SumSlot("eve", 0, 0)
+    for giver in givers:
+        for piece in giver.give(slot, giver.mask(slot, TERM), piece=100):
+            if giver.peer == "ada":
+                with pytest.raises(PrivacyError, match="is not for the sum 0 of round 0 for eve"):
+                    receiver.receive("ada", piece)
+            else:
+                receiver.receive(giver.peer, piece)
     assert receiver.total() is None
 
 
-def test_who_came_back_before_all_of_its_term_had_come_gives_it_from_the_beginning():
-    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
-    receiver.open((0, 0), weighted=False)
-    receiver.take("ada", given_terms(givers[0])[0])
+def test_a_participant_that_restarts_after_its_term_has_arrived_changes_nothing(begun):
+    receiver, givers = begun
+    np.testing.assert_array_equal(exchanged(receiver, givers, [TERM] * 4), 4 * TERM)
     receiver.forget("ada")
-    givers[0] = next_life("ada")
-    brought(receiver, givers)
-    np.testing.assert_array_equal(finished(receiver, givers), 4 * np.arange(SIZE))
+    assert receiver.ended == set()
+    np.testing.assert_array_equal(receiver.total(), 4 * TERM)
+
+
+def test_who_restarts_before_the_participant_set_is_fixed_takes_part_under_its_new_keys(begun):
+    receiver, (_, *others) = begun
+    receiver.forget("ada")
+    assert receiver.here == {"bob", "cleo", "dan"}
+    for each in (receiver, *others):
+        each.seal.membership.up["ada"] = announcement("ada", life=2)
+    for each in others:
+        each.acquaint(SECRETS)
+    ada = restarted("ada")
+    prepared(receiver, [ada])
+    np.testing.assert_array_equal(exchanged(receiver, [ada, *others], [TERM] * 4), 4 * TERM)
+
+
+def test_who_does_not_know_an_incarnation_of_the_set_masks_nothing(begun):
+    """Its masks would not cancel: it shares secrets with the incarnation before."""
+    receiver, (ada, bob, *_) = begun
+    receiver.seal.membership.up["bob"] = announcement("bob", life=2)
+    call = receiver.close()
+    with pytest.raises(PrivacyError, match="is of other incarnations than ada shares secrets with"):
+        ada.take("eve", call)
+    with pytest.raises(PrivacyError, match="is of other incarnations than bob"):
+        bob.take("eve", call)
+    assert not ada.called("eve", (0, 0))
+    assert ada.over("eve", (0, 0))
 
 
 def test_a_receiver_that_came_back_and_calls_others_is_refused_and_not_accused(begun):
-    receiver, (ada, *_) = begun
-    assert ada.consent("eve", receiver.close()) is not None
-    ada.seal.membership.up["eve"] = announcement("eve", life=2)
-    again = SumReceiver("eve", sums=SUMS, seal=seal("eve", life=2), heaviest=10.0)
-    again.open((0, 0), weighted=False)
+    receiver, (ada, bob, cleo, dan) = begun
+    exchanged(receiver, [ada, bob, cleo, dan], [TERM] * 4)
+    again = sum_receiver(life=2)
+    for each in (ada, bob, cleo, dan):
+        each.seal.membership.up["eve"] = announcement("eve", life=2)
+    for name in NAMES[:3]:
+        again.take(name, Ready(0, 0))
     with pytest.raises(PrivacyError, match="two different participant sets"):
-        ada.consent("eve", again.close())
+        ada.take("eve", again.close())
     assert not ada.proofs
 
 
-# Who is held back
+def test_nobody_is_ready_twice_for_one_sum_or_an_earlier_one(begun):
+    _, (ada, *_) = begun
+    for gossip_step in ((0, 0), (0, 1), (0, 0)):
+        slot = SumSlot("eve", *gossip_step)
+        if gossip_step == (0, 1):
+            ada.prepare(slot, mass=None)
+            continue
+        with pytest.raises(PrivacyError, match="has been ready for the sum"):
+            ada.prepare(slot, mass=None)
 
 
-def test_a_sender_waits_until_the_receiver_has_closed_the_sum_before(begun):
-    receiver, (ada, *_) = begun
-    assert not ada.ready("eve")
-    assert ada.ready("dan")
-    ada.consent("eve", receiver.close())
-    assert ada.ready("eve")
+# Who is left out
 
 
-def test_there_is_never_more_than_one_term_of_a_sender_to_be_held(begun):
-    receiver, (ada, *_) = begun
-    receiver.close()
-    brought(receiver, [ada], (3, 0))
-    with pytest.raises(PrivacyError, match="step 0 is late"):
-        brought(receiver, [ada], (2, 0))
-    brought(receiver, [ada], (4, 0))  # in its place
-    assert list(receiver._coming) == ["ada"]
-    assert receiver.has_passed("ada")
-
-
-def test_whoever_is_not_on_the_roll_gives_nothing_for_that_sum_any_more():
-    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
-    receiver.open((2, 0), weighted=False)
-    brought(receiver, givers[:3], (2, 0))
+def test_whoever_is_not_in_the_set_gives_nothing_for_that_sum_any_more(begun):
+    _, givers = begun
+    receiver = sum_receiver()
+    for giver in givers[:3]:
+        receiver.take(giver.peer, Ready(0, 0))
     late = givers[3]
-    part, share = late.mask(SumSlot("eve", 2, 0), np.arange(SIZE))  # in the middle of it
-    assert late.consent("eve", receiver.close()) is None
-    assert list(late.give(part, share, mass=None, piece=16)) == []
-    assert late.over("eve", (1, 5))
-    assert not late.over("eve", (2, 1))
+    late.take("eve", receiver.close())
+    assert not late.called("eve", (0, 0))
+    assert late.over("eve", (0, 0))
+    with pytest.raises(PrivacyError, match="does not list dan"):
+        late.mask(SumSlot("eve", 0, 0), TERM)
+    assert late.give(SumSlot("eve", 0, 0), np.zeros(SIZE, np.uint64), piece=16) == []
 
 
-def test_keys_may_be_asked_for_until_they_are_given_or_nobody_is_called(begun):
-    receiver, givers = begun
-    assert givers[0].awaited == {"eve"}
-    finished(receiver, givers)
-    assert givers[0].awaited == set()
-    alone = sum_sender("ada")
-    given_terms(alone)
-    empty = sum_receiver()
-    empty.open((0, 0), weighted=False)
-    assert alone.consent("eve", empty.close()) is None
-    assert alone.awaited == set()
+def test_a_set_that_arrives_before_a_sender_is_ready_leaves_it_out():
+    receiver, givers, late = sum_receiver(), [sum_sender(name) for name in NAMES[:3]], sum_sender("dan")
+    prepared(receiver, givers)
+    late.take("eve", receiver.close())
+    late.prepare(SumSlot("eve", 0, 0), mass=None)
+    assert late.over("eve", (0, 0))
+    assert late.unanswered(SumSlot("eve", 0, 0)) is None
 
 
-def test_too_few_terms_call_nobody():
+def test_too_few_that_are_ready_call_nobody():
     receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:2]]
-    receiver.open((0, 0), weighted=False)
-    brought(receiver, givers)
-    assert receiver.close().here == ()
+    prepared(receiver, givers)
+    call = receiver.close()
+    assert call.here == ()
     assert receiver.total() is None
+    for giver in givers:
+        giver.take("eve", call)
+        assert giver.over("eve", (0, 0))
+
+
+def test_a_sender_that_is_ready_for_a_later_sum_has_passed_this_one(begun):
+    receiver, (ada, *_) = begun
+    assert not receiver.has_passed("ada")
+    prepared(receiver, [ada], (1, 0))
+    assert receiver.has_passed("ada")
+    with pytest.raises(PrivacyError, match="too late"):
+        receiver.take("ada", Ready(0, 0))
 
 
 # Forged and out of place
 
 
-def test_a_piece_that_is_not_the_next_one_is_refused(begun):
+def test_what_is_no_piece_of_an_open_sum_is_refused(begun):
     receiver, givers = begun
-    receiver.close()
-    first, second, third = given_terms(givers[0], (1, 0), piece=20)
-    for wrong in (
-        second,
-        msgspec.structs.replace(first, total=first.total + 8),
-        msgspec.structs.replace(first, data=first.data[:0]),
-        msgspec.structs.replace(first, data=memoryview(bytes(first.total + 1))),
-        msgspec.structs.replace(first, mass=10.5),
-        msgspec.structs.replace(first, mass=float("nan")),
-    ):
-        with pytest.raises(DecodeError, match="are not the piece at 0"):
-            receiver.take("ada", wrong)
-    receiver.take("ada", first)
-    for wrong in (first, third):
-        with pytest.raises(DecodeError, match="are not the piece at 20"):
-            receiver.take("ada", wrong)
-    with pytest.raises(PrivacyError, match="mallory sends eve no term"):
-        receiver.take("mallory", first)
+    call, slot = receiver.close(), SumSlot("eve", 0, 0)
+    for giver in givers:
+        giver.take("eve", call)
+    first, second, third = givers[0].give(slot, givers[0].mask(slot, TERM), piece=16)
+    wrong = {
+        "is none of a total": msgspec.structs.replace(first, total=first.total + 8),
+        "cuts integers": msgspec.structs.replace(first, data=first.data[:4]),
+        "is not for the": msgspec.structs.replace(first, number=first.number + 1),
+    }
+    for why, piece in wrong.items():
+        with pytest.raises((DecodeError, PrivacyError), match=why):
+            receiver.receive("ada", piece)
+    with pytest.raises(DecodeError, match='"mallory" has no subtotal'):
+        receiver.receive("mallory", first)
+    for piece in (second, first, first, third, second, third):
+        receiver.receive("ada", piece)  # once each, whatever the order
+    np.testing.assert_array_equal(exchanged_rest(receiver, givers[1:]), 4 * TERM)
+
+
+def exchanged_rest(receiver, givers):
+    slot = receiver.slot
+    for giver in givers:
+        for piece in giver.give(slot, giver.mask(slot, TERM), piece=16):
+            receiver.receive(giver.peer, piece)
+    return receiver.total()
+
+
+@pytest.mark.parametrize("mass", [10.5, float("nan"), -11.0])
+def test_a_weight_that_is_too_large_is_refused(mass):
+    with pytest.raises(PrivacyError, match="which is too large"):
+        sum_receiver(weighted=True).take("ada", Ready(0, 0, mass))
 
 
 @pytest.mark.parametrize(("mass", "weighted"), [(None, True), (1.0, False)])
-def test_a_term_with_a_mass_where_others_have_none_is_not_added_or_the_other_way_round(mass, weighted):
-    receiver = sum_receiver()
-    receiver.open((0, 0), weighted=weighted)
-    brought(receiver, [sum_sender("ada")], mass=mass)
+def test_who_has_a_weight_where_others_have_none_does_not_count_or_the_other_way_round(mass, weighted):
+    receiver = sum_receiver(weighted=weighted)
+    prepared(receiver, [sum_sender("ada")], masses=[mass])
     assert receiver.here == set()
 
 
-def test_a_roll_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refused(begun):
+def test_a_set_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refused(begun):
     receiver, (ada, *_) = begun
     call = receiver.close()
     other = IDENTITIES["bob"].sign(b"whatever", domain="roll")
     moved = msgspec.structs.replace(call, step=1)
-    shorter = msgspec.structs.replace(call, here=call.here[:3])
-    for forged in (msgspec.structs.replace(call, signature=other), moved, shorter):
+    shorter = msgspec.structs.replace(call, here=call.here[:3], marks=call.marks[:3])
+    relabelled = msgspec.structs.replace(call, marks=(bytes(16), *call.marks[1:]))
+    for forged in (msgspec.structs.replace(call, signature=other), moved, shorter, relabelled):
         with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
-            ada.consent("eve", forged)
+            ada.take("eve", forged)
     with pytest.raises(DecodeError, match='"dan" has not signed this participant set'):
-        ada.consent("dan", call)
-    again = Seal(IDENTITIES["eve"], Membership(announcement("eve", life=2), frozenset(), "test"))
-    signature = again.sign(SumSlot("eve", 0, 0), call.here, domain="roll")
+        ada.take("dan", call)
     with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
-        ada.consent("eve", msgspec.structs.replace(call, signature=signature))
-    assert ada.consent("eve", call) is not None
-
-
-def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begun):
-    """One of them has not heard yet that it came back with another."""
-    receiver, (ada, bob, *others) = begun
-    late = sum_sender("ada")
-    late.seal.membership.up["bob"] = msgspec.structs.replace(announcement("bob"), key=bytes([9] * 32))
-    late.acquaint(SECRETS)
-    given_terms(late)
-    call = receiver.close()
-    with pytest.raises(DecodeError, match='"ada" has not signed this consent'):
-        receiver.receive_consent("ada", late.consent("eve", call))
-    for giver in (ada, bob, *others):
-        agreed = receiver.receive_consent(giver.peer, giver.consent("eve", call))
-    with pytest.raises(DecodeError, match="has not signed this consent"):
-        late.unlock("eve", agreed)
+        ada.take("eve", seal("eve", life=2).sign(0, 0, call.here))
+    ada.take("eve", call)
+    assert ada.called("eve", (0, 0))
 
 
 def test_who_lacks_a_secret_of_somebody_in_the_sum_gives_no_term():
@@ -279,16 +361,34 @@ def test_who_lacks_a_secret_of_somebody_in_the_sum_gives_no_term():
     assert not ada.shares_secrets(SumSlot("bob", 0, 0))
 
 
-def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
+def test_a_sum_that_its_receiver_gives_up_is_over_for_all_and_proves_nothing(begun):
+    receiver, givers = begun
+    call = receiver.close()
+    for giver in givers:
+        giver.take("eve", call)
+    given_up = receiver.give_up()
+    for giver in givers:
+        giver.take("eve", given_up)
+        assert giver.over("eve", (0, 0))
+        assert not giver.proofs
+        assert giver.give(SumSlot("eve", 0, 0), np.zeros(SIZE, np.uint64), piece=16) == []
+    assert receiver.total() is None
+    assert not seal("eve").proof("eve", call, given_up).holds(seal("eve").identity.public)
+
+
+# A receiver that lies
+
+
+def test_a_second_set_that_differs_is_refused_although_it_is_signed(begun):
     receiver, (ada, *_) = begun
     first = receiver.close()
-    ada.consent("eve", first)
-    here = NAMES[:3]
-    other = RollCall(0, 0, here, seal("eve").sign(SumSlot("eve", 0, 0), here, domain="roll"))
+    ada.take("eve", first)
+    other = seal("eve").sign(0, 0, NAMES[:3])
     for _ in range(2):
         with pytest.raises(PrivacyError, match="two different participant sets"):
-            ada.consent("eve", other)
-    assert ada.consent("eve", first) is not None  # that one it goes on with
+            ada.take("eve", other)
+    ada.take("eve", first)  # that one it goes on with
+    assert ada.called("eve", (0, 0))
     proof = ada.proofs["eve"]
     assert (proof.one.signature, proof.other.signature) == (first.signature, other.signature)
     assert proof.gossip_step == (0, 0)
@@ -297,67 +397,53 @@ def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
     assert not Proof(proof.one, proof.one, "roll").holds(seal("eve").identity.public)
 
 
-def test_a_roll_that_nobody_signed_proves_nothing(begun):
+def test_a_receiver_that_has_all_terms_and_says_that_one_is_missing_gets_no_second_sum(begun):
+    """The classical attack: two sums that differ by one peer reveal its model."""
+    receiver, givers = begun
+    np.testing.assert_array_equal(exchanged(receiver, givers, [TERM] * 4), 4 * TERM)
+    liar = sum_receiver()
+    for giver in givers[:3]:
+        liar.take(giver.peer, Ready(0, 0))
+    call = liar.close()
+    for giver in givers[:3]:
+        with pytest.raises(PrivacyError, match="two different participant sets"):
+            giver.take("eve", call)
+        with pytest.raises(PrivacyError, match="masks no second one"):
+            giver.mask(SumSlot("eve", 0, 0), TERM)
+    assert liar.total() is None
+
+
+def test_two_sets_of_one_sum_leave_their_receiver_nothing_but_masks(begun):
+    """Each sender gets one set, as if a message of dan were lost to some of them."""
+    _, givers = begun
+    liar, slot = sum_receiver(), SumSlot("eve", 0, 0)
+    for giver in givers:
+        liar.take(giver.peer, Ready(0, 0))
+    whole, fewer = liar.close(), seal("eve").sign(0, 0, NAMES[:3])
+    for giver, call in zip(givers, (whole, fewer, fewer, whole), strict=True):
+        giver.take("eve", call)
+        for piece in giver.give(slot, giver.mask(slot, TERM), piece=100):
+            liar.receive(giver.peer, piece)
+    assert liar.total() is not None
+    assert abs(liar.total()).min() > 2**40  # uniform, where the sum of the terms is small
+
+
+def test_a_set_that_nobody_signed_proves_nothing(begun):
     receiver, (ada, *_) = begun
     first = receiver.close()
-    ada.consent("eve", first)
+    ada.take("eve", first)
     with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
-        ada.consent("eve", msgspec.structs.replace(first, here=NAMES[:3]))
+        ada.take("eve", msgspec.structs.replace(first, here=NAMES[:3]))
     assert ada.proofs == {}
 
 
-def test_no_key_is_given_for_consents_that_somebody_has_not_signed(begun):
-    receiver, givers = begun
-    call = receiver.close()
-    words = [giver.consent("eve", call) for giver in givers]
-    for giver, word in zip(givers, words, strict=True):
-        agreed = receiver.receive_consent(giver.peer, word)
-    own = IDENTITIES["eve"].sign(b"whatever", domain="consent")
-    swapped = agreed.signatures[1::-1] + agreed.signatures[2:]
-    for signatures in ((*agreed.signatures[:3], own), swapped):
-        with pytest.raises(DecodeError, match="has not signed this consent"):
-            givers[0].unlock("eve", msgspec.structs.replace(agreed, signatures=signatures))
-    with pytest.raises(PrivacyError, match="not to a participant set"):
-        givers[0].unlock("eve", msgspec.structs.replace(agreed, signatures=agreed.signatures[:3]))
-    with pytest.raises(PrivacyError, match="not to a participant set"):
-        givers[0].unlock("dan", agreed)
-    assert givers[0].unlock("eve", agreed).own
-
-
-def test_a_consent_of_another_life_does_not_pass(begun):
-    receiver, givers = begun
-    call = receiver.close()
-    before = seal("ada", life=9).sign(SumSlot("eve", 0, 0), call.here, domain="consent")
-    with pytest.raises(DecodeError, match='"ada" has not signed this consent'):
-        receiver.receive_consent("ada", ParticipantsConfirmed(0, 0, before))
-    with pytest.raises(DecodeError, match='"bob" has not signed this consent'):
-        receiver.receive_consent("bob", givers[0].consent("eve", call))
-
-
-def test_keys_that_were_not_asked_for_are_refused(begun):
-    receiver, givers = begun
-    with pytest.raises(PrivacyError, match="is not for the sum"):
-        receiver.unlock("ada", Unmasking(0, 0, bytes(32)))
-    call = receiver.close()
-    with pytest.raises(PrivacyError, match="arrived before all consents"):
-        receiver.unlock("ada", Unmasking(0, 0, bytes(32)))
-    for giver in givers:
-        receiver.receive_consent(giver.peer, giver.consent("eve", call))
-    for wrong in (Unmasking(0, 0, bytes(32), {"bob": bytes(32)}), Unmasking(0, 1, bytes(32))):
-        with pytest.raises(PrivacyError):
-            receiver.unlock("ada", wrong)
-    with pytest.raises(PrivacyError):
-        receiver.unlock("mallory", Unmasking(0, 0, bytes(32)))
-
-
-# Nothing is said that would cost more than is left
+# Nothing is sent that would cost more than is left
 
 
 @pytest.mark.parametrize("lost", [None, "dan"])
-async def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_it(lost):
+def test_a_set_that_lacks_somebody_is_answered_only_if_the_budget_allows_it(lost):
     receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
-    receiver.open((0, 0), weighted=False)
-    brought(receiver, [giver for giver in givers if giver.peer != lost])
+    prepared(receiver, [giver for giver in givers if giver.peer != lost])
 
     def lacking():
         raise BudgetError("too much")
@@ -367,14 +453,38 @@ async def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_
     )
     call = receiver.close()
     if lost is None:
-        assert [peer for peer, _ in await relay.receive("eve", call)] == ["eve"]
+        assert relay.receive("eve", call) == []
     else:
         for _ in range(2):
             with pytest.raises(DecodeError, match="too much"):
-                await relay.receive("eve", call)
+                relay.receive("eve", call)
+    assert givers[0].called("eve", (0, 0)) == (lost is None)
 
 
-def test_a_term_fits_on_the_wire_only_as_a_piece_of_one():
-    term = given_terms(sum_sender("ada"), mass=0.5, piece=1000)[0]
-    assert isinstance(term, Term)
-    assert (term.offset, term.total, len(term.data), term.mass) == (0, 8 * SIZE, 8 * SIZE, 0.5)
+def test_the_relay_passes_messages_to_the_part_that_they_are_for(begun):
+    receiver, givers = begun
+    slot = SumSlot("eve", 0, 0)
+    eve = SumRelay(
+        bits=32, sum_sender=sum_sender("eve"), sum_receiver=receiver, lacking=lambda: None, lacked=lambda _: None
+    )
+    relays = [
+        SumRelay(
+            bits=32, sum_sender=each, sum_receiver=sum_receiver(each.peer), lacking=lambda: None, lacked=lambda _: None
+        )
+        for each in givers
+    ]
+    call = receiver.close()
+    assert eve.receive("ada", Ready(0, 0)) == [("ada", call)]
+    for relay, giver in zip(relays, givers, strict=True):
+        assert relay.receive("eve", call) == []
+        pieces = giver.give(slot, giver.mask(slot, TERM), piece=100)
+        assert all(isinstance(each, Subtotal) for each in pieces)
+        assert relay.receive("eve", Again(1, 0, pieces[0].number, 0)) == [("eve", pieces[0])]
+        for piece in pieces:
+            answers = eve.receive(giver.peer, piece)
+    assert {peer for peer, _ in answers} == {*NAMES[:4]}
+    for relay, giver in zip(relays, givers, strict=True):
+        assert relay.receive("eve", answers[0][1]) == []
+        assert giver.over("eve", (0, 0))
+    with pytest.raises(DecodeError, match="sends bob no term"):
+        relays[0].receive("bob", Again(1, 0, 0, 0))

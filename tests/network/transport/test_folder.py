@@ -14,7 +14,7 @@ from p2pfl.core.errors import BrokerError, TransportError
 from p2pfl.experiment import read
 from p2pfl.network.transport import Will
 from p2pfl.network.transport.folder import FolderTransport
-from p2pfl.network.transport.folder_files import FileName, encode_level
+from p2pfl.network.transport.folder_files import FileName, encode_level, pack
 from p2pfl.network.transport.memory import MemoryTransport
 from p2pfl.network.transport.schemes import Access, opened
 from p2pfl.privacy.keys import SeededSource
@@ -204,18 +204,118 @@ def test_messages_are_removed_in_time_and_what_is_retained_stays(tmp_path):
     assert timeless(talk()) == ["state"]
 
 
-def test_what_ended_runs_left_is_removed_when_somebody_joins(tmp_path):
-    async def join(name, *, publish=b""):
-        async with FolderTransport(tmp_path).join(name) as channel:
-            if publish:
-                await channel.publish("news", publish)
-                await channel.publish("state", publish, retain=True)
+def test_what_ended_runs_left_is_removed_after_somebody_joins(tmp_path):
+    async def run(start):
+        transport = FolderTransport(tmp_path)
+        async with transport.join(f"ada-{start}", will=Will("state", b"dead")) as ada:
+            await ada.subscribe("state")
+            await ada.publish("news", b"x")
+            await ada.publish("state", b"here %d" % start, retain=True)
+            if start == 0:
+                (tmp_path / "news" / ".0123.draft").touch()
+            await asyncio.sleep(transport.kept + 3 * transport.beat)
+            ada.abort()
 
-    timeless(join("ada", publish=b"x"))
-    for path in tmp_path.rglob("*.m"):
-        os.utime(path, (0, 0))
-    timeless(join("bob"))
-    assert [path.parent.name for path in tmp_path.rglob("*.m")] == ["state"]
+    for start in range(3):
+        timeless(run(start))
+    assert len([*tmp_path.rglob("*.m")]) == 1
+    assert [path.name[:5] for path in tmp_path.rglob("*.b")] == ["ada-2"]
+    assert not [*tmp_path.rglob("*.draft")]
+
+
+def test_a_message_is_not_removed_because_the_clock_of_its_machine_is_wrong(tmp_path):
+    async def talk():
+        transport = FolderTransport(tmp_path, delay=60)
+        async with transport.join("bob") as bob, transport.join("ada") as ada:
+            await bob.subscribe("news")
+            await ada.publish("news", b"x")
+            for path in tmp_path.rglob("*.m"):
+                os.utime(path, (0, 0))
+            async with transport.join("cyd"):
+                return (await anext(bob)).data
+
+    assert timeless(talk()) == b"x"
+
+
+def test_the_will_of_an_earlier_start_does_not_displace_a_later_announcement(tmp_path):
+    will = Will("ward/ada", b"dead")
+
+    async def talk():
+        transport = FolderTransport(tmp_path)
+        async with transport.join("bob") as bob:
+            await bob.subscribe("ward/+")
+            async with transport.join("ada-1", will=will) as before:
+                await before.publish("ward/ada", b"one", retain=True)
+                before.abort()
+            async with transport.join("ada-2", will=will) as after:
+                await after.publish("ward/ada", b"two", retain=True)
+                await asyncio.sleep(10 * transport.lost)
+                async with transport.join("cyd") as cyd:
+                    await cyd.subscribe("ward/+")
+                    return [(await anext(bob)).data for _ in range(2)], (await anext(cyd)).data
+
+    assert timeless(talk()) == ([b"one", b"two"], b"two")
+
+
+def test_a_retained_message_that_is_torn_at_first_is_delivered_once_it_is_whole(tmp_path):
+    async def talk():
+        transport = FolderTransport(tmp_path, delay=1)
+        async with transport.join("ada") as ada, transport.join("bob") as bob:
+            await ada.publish("state", b"here", retain=True)
+            (path,) = (tmp_path / "state").glob("*.m")
+            content = path.read_bytes()
+            path.write_bytes(content[:20])
+            await bob.subscribe("state")
+            path.write_bytes(content)
+            async with asyncio.timeout(60):
+                return (await anext(bob)).data
+
+    assert timeless(talk()) == b"here"
+
+
+def bob_beats(channel, count):
+    """Wait until a channel has written so many beats; each comes after a look at those of others."""
+    while channel._beats < count and not channel.lost:
+        os.sched_yield()
+
+
+HOSTILE = {
+    "a link to a file": lambda path: path.symlink_to("/dev/zero"),
+    "a pipe": os.mkfifo,
+    "a folder": lambda path: path.mkdir(),
+    "an empty file": lambda path: path.touch(),
+}
+
+
+@pytest.mark.parametrize("plant", HOSTILE.values(), ids=HOSTILE)
+async def test_what_others_put_into_the_folder_stops_nobody(tmp_path, plant):
+    transport = FolderTransport(tmp_path, beat=0.05)
+    async with transport.join("ada") as ada, transport.join("bob") as bob:
+        await bob.subscribe("#")
+        (tmp_path / "news").mkdir()
+        for name in ("eve,00000001-6f2c,1,0", "eve,00000001-6f2c,w,9", f"{'e' * 210},00000001-6f2c,1,0"):
+            plant(tmp_path / "news" / f"{name}.m")
+        plant(tmp_path / "news" / f"{'%FF' * 30},00000001-6f2c,1,0.m")
+        plant(tmp_path / ".clients" / "eve,00000001-6f2c.b")
+        (tmp_path / ".clients" / "eve,00000002-6f2c.b").write_bytes(pack(b"1\n1\n" + b"e" * 300 + b"\nx"))
+        async with asyncio.timeout(30):
+            for number in range(8):  # a second, in which beats are read and files that are not whole are given up
+                await ada.publish(f"news/{number}", b"x")
+                assert (await anext(bob)).topic == f"news/{number}"
+                await asyncio.get_running_loop().run_in_executor(None, bob_beats, bob, number + 2)
+            await ada.publish("news", b"after")
+            assert (await anext(bob)).data == b"after"
+
+
+async def test_nothing_is_written_through_a_link(tmp_path):
+    inside, outside = tmp_path / "ward", tmp_path / "home"
+    for folder in (inside, outside):
+        folder.mkdir()
+    (inside / "news").symlink_to(outside)
+    async with FolderTransport(inside).join("ada") as ada:
+        with pytest.raises(TransportError, match="the folder cannot be used any more"):
+            await ada.publish("news", b"x")
+    assert not [*outside.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -225,6 +325,9 @@ def test_what_ended_runs_left_is_removed_when_somebody_joins(tmp_path):
         ("file:///", "is not a folder"),
         ("file:///ward?delay=soon", "is not a folder"),
         ("file:///ward?wait=3", "is not a folder"),
+        ("file:///ward?delay=", "is not a folder"),
+        ("file:///ward?delay=1&delay=60", "is not a folder"),
+        ("file:///ward#2", "is not a folder"),
     ],
 )
 def test_a_wrong_url_is_refused_in_one_sentence(url, message):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from p2pfl.network.protocol.ledgers import payments
+from p2pfl.network.protocol.ledgers import mask_slots
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
-from p2pfl.network.protocol.wire.sum_messages import Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Ready
+from p2pfl.privacy import total_masks
 from p2pfl.privacy.keys import ExchangeKey, SeededSource, SenderKey
-from p2pfl.privacy.secagg import protocol as secagg
 from worlds.explore import outcome
 from worlds.keys import KeyWatch, WatchedEnvelope
 from worlds.settings import Plans, setting
@@ -47,7 +47,7 @@ def envelope(watch, *, nonce):
 
 def sealed(end, number):
     end.seal(Pulse(1, 0, number, number))
-    end.seal_for("bob", Unmasking(number, 0, bytes(32)))
+    end.seal_for("bob", Ready(number, 0))
     end.handover("bob")
 
 
@@ -62,7 +62,7 @@ def test_seals_of_two_copies_of_an_incarnation_are_under_two_keys(watch, failure
 def test_a_nonce_that_comes_again_under_its_key_is_noticed(watch, failures, use):
     said = {
         "seal": lambda end, number: end.seal(Pulse(1, 0, number, number)),
-        "seal_for": lambda end, number: end.seal_for("bob", Unmasking(number, 0, bytes(32))),
+        "seal_for": lambda end, number: end.seal_for("bob", Ready(number, 0)),
     }[use]
     for number in (1, 2):
         said(envelope(watch, nonce=bytes([1] * 16)), number)
@@ -71,7 +71,7 @@ def test_a_nonce_that_comes_again_under_its_key_is_noticed(watch, failures, use)
 
 
 @pytest.mark.sampled(fast=1)
-@pytest.mark.parametrize(("mode", "module"), [("pairwise", payments), ("secagg", secagg)], ids=["masks", "sums"])
+@pytest.mark.parametrize(("mode", "module"), [("pairwise", mask_slots), ("secagg", total_masks)], ids=["masks", "sums"])
 def test_worlds_notice_masks_that_come_again_in_the_next_round(monkeypatch, mode, module):
     derived = module.edge_key
     monkeypatch.setattr(module, "edge_key", lambda secret, **use: derived(secret, **use | {"round": 0}))

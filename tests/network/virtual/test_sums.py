@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from p2pfl.network.protocol.wire.sum_messages import Unmasking
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.secagg.protocol import SumSlot
 from worlds.explore import outcome
@@ -33,12 +32,13 @@ def test_a_sum_is_that_of_the_terms_on_its_roll(watch, failures):
     assert failures == [f"the sum of {SLOT} is not that of the terms of ada, bob"]
 
 
-def test_the_keys_that_open_a_term_are_never_given_together(watch, failures):
-    watch.opened(SLOT, "ada", Unmasking(0, 0, bytes(32), {"bob": bytes(32)}))
-    watch.opened(SumSlot("eve", 0, 1), "bob", Unmasking(0, 1, bytes(32), {}))
+def test_two_terms_of_one_incarnation_for_one_sum_are_noticed(watch, failures):
+    watch.masked(SLOT, "ada", 1)
+    watch.masked(SLOT, "ada", 2)
+    watch.masked(SumSlot("eve", 0, 1), "ada", 1)
     assert not failures
-    watch.opened(SLOT, "bob", Unmasking(0, 0, bytes(32), {}))
-    assert "the term of bob" in failures[0]
+    watch.masked(SLOT, "ada", 1)
+    assert failures == [f"ada masked two terms for {SLOT}"]
 
 
 def test_worlds_look_at_sums(monkeypatch):

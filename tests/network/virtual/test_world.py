@@ -16,11 +16,9 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import raw
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import end
-from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.start_wait import StartWait
@@ -200,16 +198,13 @@ WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "list_unsettled", lambda _self: [], ANY),
     "what is taken back stays": (FlowLedger, "receive", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
-    "masks are taken for cancelled": (MaskLedger, "list_uncancelled", lambda _self: [], ANY),
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
     "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
     "rows have each other's weights": (Edges, "row", mistaken, ANY),
     "those that gather beside one that came back wait for each other": (StartWait, "_all_present", mutual, [251, 31]),
     "rows leave the hull of the goals": (gossip_learning, "merge_models", doubled, WAITLESS),
     "ages are those of the last heard": (gossip_learning, "merge_models", rejuvenated, WAITLESS),
-    "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
-    "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_, **__: None, [2902]),
     "the term of an earlier life is opened with the present key": (
         SumReceiver,
         "forget",

@@ -25,11 +25,7 @@ from code_patches import patched
 from p2pfl.algorithms import averaging
 from p2pfl.core import files
 from p2pfl.core.neighbourhood import Public as Known
-from p2pfl.core.neighbourhood import derived
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer.masking import debt_payment
-from p2pfl.network.peer.masking.debt_payment import Republished
-from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.protocol.wire import envelope
 from p2pfl.plugins.audit import accounting_claims, dp_sgd_claims, noise_claims, release_claims, total_attacks
 from p2pfl.plugins.audit.claims import ExactClaim
@@ -39,7 +35,6 @@ from p2pfl.privacy import PrivateNeighbourhood, Settings
 from p2pfl.privacy import release as release_
 from p2pfl.privacy.accounting import accountant
 from p2pfl.privacy.keys import SecretSource, SeededSource, SenderKey
-from p2pfl.privacy.secagg import protocol as secagg
 from p2pfl.results.spending import sampling
 from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import metropolis, ring
@@ -101,33 +96,6 @@ def cut(patch):
     drawn_as(lambda numbers: np.clip(numbers, -3.0, 3.0))(patch)
 
 
-def unmasked(keep):
-    """Leave out masks of sums; ``keep(key, own)`` says which stay."""
-
-    def build(patch):
-        own, begin, mask = set(), secagg.Sender.__init__, secagg.mask
-
-        def noted(self, *args, **how):
-            begin(self, *args, **how)
-            own.add(self._own)
-
-        def fewer(values, *, plus, minus):
-            some = [[key for key in keys if keep(key, own)] for keys in (plus, minus)]
-            mask(values, plus=some[0], minus=some[1])
-
-        patch.setattr(secagg.Sender, "__init__", noted)
-        patch.setattr(secagg, "mask", fewer)
-
-    return build
-
-
-def halves_not_charged(patch):
-    real = Meter.charge
-    patch.setattr(Cover, "find_uncovered", lambda _self, _halves: [])
-    patch.setattr(Meter, "charge", lambda self, round, *, whole: real(self, round, whole=whole or True))
-    patch.setattr(Meter, "correct", lambda *_: None)
-
-
 def seeded_peers(patch):
     """Live peers draw all their secrets from the experiment's seed."""
     for module in ("peer", "launch.worker"):
@@ -138,19 +106,6 @@ def twice(numbers):
     half = numbers.shape[1] // 2
     numbers[:, half : 2 * half] = numbers[:, :half]
     return numbers
-
-
-def settled_in_the_open(patch):
-    """The release that pays masks holds what the algorithm keeps to itself."""
-    real = debt_payment.settle
-
-    async def settle(algorithm, state, learner, net, **how):
-        shift = state.extra.get("shift")
-        leaking = state if shift is None else replace(state, public=derived(lambda rows: rows + shift, state.public))
-        return await real(algorithm, leaking, learner, net, **how)
-
-    patch.setattr(debt_payment, "settle", settle)
-    patch.setattr(Republished, "release", lambda self, rows, **how: self._net.release(rows, **how))
 
 
 def restarts_not_charged(patch):
@@ -270,7 +225,6 @@ PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "stacked": lambda: noise_claims.check_stacked_noise(BOTH, fresh=_fresh),
     "live": lambda: _released(BOTH),
     "masks": lambda: _released(MASKS),
-    "settling": lambda: restarts.check_settling(replace(BOTH, participation=1.0)),
     "sums": lambda: secure_sums.sums(_secagg()),
     "keys of sums": lambda: [secure_sums.check_keys()],
     "exact totals": lambda: total_attacks.totals(_planned(EXACT), fresh=_fresh, trials=1000),
@@ -310,10 +264,9 @@ class Mutant:
 
 STREAM = ("tests/privacy/test_mask_stream.py", *PRIVATE)
 MASKED = (
-    "tests/network/protocol/ledgers/test_payments.py",
+    "tests/network/protocol/ledgers/test_mask_slots.py",
     "tests/privacy/test_masks.py",
     "tests/privacy/keys/test_exchange.py",
-    "tests/network/protocol/ledgers/test_mask_ledger.py",
 )
 SEALED = ("tests/privacy/keys/test_sealing.py", "tests/network/peer/masking/test_secrets.py")
 LIVE = (
@@ -321,8 +274,7 @@ LIVE = (
     "tests/network/peer/attacks/test_security.py",
     "tests/network/peer/test_live.py",
 )
-LATE = ("tests/network/peer/masking/test_settling.py", "tests/network/peer/masking/test_churn.py")
-SUMS = ("tests/privacy/secagg/test_protocol.py", "tests/network/secagg/test_live.py")
+SUMS = ("tests/privacy/secagg/test_protocol.py", "tests/network/secagg/test_sum_relay.py")
 
 EPOCHS = ("tests/privacy/keys/test_exchange.py", *LIVE)
 ENVELOPE = ("tests/network/protocol/wire/test_envelope.py", *SEALED)

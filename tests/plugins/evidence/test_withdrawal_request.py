@@ -12,9 +12,16 @@ import tomli_w
 from p2pfl.cli import main
 from p2pfl.core.errors import InputError
 from p2pfl.network.transport.broker import embedded
-from p2pfl.plugins.evidence.certificate import read_certificate, sign_certificate, write_certificate
+from p2pfl.plugins.evidence.certificate import (
+    LARGEST_FILE,
+    certificate_text,
+    read_certificate,
+    sign_certificate,
+    write_certificate,
+)
 from p2pfl.plugins.evidence.withdrawal_request import DOMAIN, RunIdentity, SignedRequest, ask_to_leave, request_faults
 from p2pfl.privacy.keys import Identity, Roster, key_text, rotation, sign_text, signed_fields
+from p2pfl.results.lock import PEER_LOCK
 
 PEERS = ("peer0", "peer1", "peer2", "peer3")
 SMALL = {
@@ -108,16 +115,147 @@ def forged(table, **fields):
         (lambda table: forged(table, peer="peer1", by="peer1"), "peer1 asks to leave, and the replay leaves out peer2"),
         (lambda table: forged(table, people=5, digest="0" * 64), "and the replay leaves out none"),
         (lambda _: {"peer": "peer2"}, "is no request"),
+        (lambda table: forged(table, later=float("nan")), "is no request, because it has numbers that JSON has not"),
+        (lambda table: forged(table, later=[float("inf")]), "is no request, because it has numbers that JSON has not"),
+        (lambda table: forged(table, later="\ud800"), "is no request ('utf-8' codec can't encode character"),
     ],
 )
 def test_a_request_that_is_not_one_of_the_peer_for_this_run_is_refused_before_a_replay(home, capsys, lie, sentence):
     old = simulated(home)
     table = asked(old)
-    (home / "request.json").write_text(json.dumps(lie(table)))
+    (home / "request.json").write_text(json.dumps(lie(table)).replace("Infinity", "1e999"))
     assert forgotten(old, "--request", "request.json") == 2
     assert sentence in capsys.readouterr().err
     assert not [*(home / "runs").glob("*-without")]
     assert len([*(old / "peers").glob("*.safetensors")]) == 4
+
+
+def test_a_certificate_that_nobody_could_check_is_refused_while_the_old_models_are_there(home, capsys):
+    old = simulated(home)
+    assert forgotten(old, "--request", "Dr N\udcf6rd") == 2  # as a terminal in Latin-1 gives a name
+    assert "the certificate cannot be written as JSON" in capsys.readouterr().err
+    assert len([*(old / "peers").glob("*.safetensors")]) == 4
+    assert not (replay_of(home) / "forgotten.json").exists()
+    assert main(["forget", str(old), "--replayed", str(replay_of(home)), "--key", "peer0.pem"]) == 0
+    _, certificate = read_certificate(replay_of(home) / "forgotten.json")
+    changed = msgspec.structs.replace(certificate, requests=({"later": float("nan")},), signature="")
+    with pytest.raises(InputError, match="its signature does not hold in a file"):
+        certificate_text(sign_certificate(changed, Identity.load("peer0.pem")))
+    large = msgspec.structs.replace(certificate, requests=({"later": "x" * LARGEST_FILE},))
+    with pytest.raises(InputError, match="because it has 16,7"):
+        certificate_text(sign_certificate(large, Identity.load("peer0.pem")))
+
+
+def test_a_peer_has_one_request_in_a_replay(home, capsys):
+    old = simulated(home)
+    asked(old)
+    asked(old, file="again.json")
+    both = ["--request", "request.json", "--request", "again.json"]
+    assert forgotten(old, *both) == 2
+    assert "peer2 has signed 2 of these requests; give the one that is to be done" in capsys.readouterr().err
+    assert main(["forget", "--check", str(old), *both, *ROSTER]) == 2
+    assert not [*(home / "runs").glob("*-without")]
+
+
+def test_a_request_and_its_key_overwrite_no_file(home, capsys):
+    old = simulated(home, tables(home))
+    (home / "gone-peer1.txt").write_text("1-0\n1-1")
+    people = ["--rows", "gone-{peer}.txt"]
+
+    def refused(file):
+        asking = ["forget", str(old), "--ask", file, *people, "--key", "peer1.pem", *ROSTER]
+        assert main(asking) == 2
+        return capsys.readouterr().err
+
+    (home / "web.key").write_text("of a web server")
+    assert "web.key exists already; choose another name" in refused("web.json")
+    assert (home / "web.key").read_text() == "of a web server"
+    assert not (home / "web.json").exists()
+    for name in ("mine.key", "mine.KEY", "."):
+        assert f"{name} is no name for a request, beside which its key lies" in refused(name)
+    assert not [*home.glob("mine.*")]
+    asked(old, "peer1", leaving=people)
+    assert (home / "request.key").stat().st_mode & 0o777 == 0o600
+    text, key = (home / "request.json").read_text(), (home / "request.key").read_text()
+    assert "exists already; choose another name" in refused("request.json")
+    assert ((home / "request.json").read_text(), (home / "request.key").read_text()) == (text, key)
+    (home / "request.key").rename(home / "away.key")
+    assert "request.json exists already; choose another name" in refused("request.json")
+    assert not (home / "request.key").exists()  # the key of a request that was not written
+    leaving = ["forget", str(old), "--peer", "peer1", "--key", "peer1.pem", *ROSTER]
+    assert main([*leaving, "--ask", "nowhere/request.json"]) == 1
+    assert "cannot be written (No such file or directory); choose another folder" in capsys.readouterr().err
+    assert main([*leaving, "--ask", "text.json", "--request", "N\udcf6rd"]) == 2
+    assert "the reason has bytes that are no text" in capsys.readouterr().err
+    assert main([*leaving, "--ask", "web.json"]) == 0  # that key is not its own
+    assert main(["forget", "--check", str(old), "--request", "web.json", *ROSTER]) == 0
+
+
+def test_a_text_too_long_for_a_path_says_who_asked(home, capsys):
+    old = simulated(home)
+    text = "Dr North asked for this. " * 20
+    assert forgotten(old, "--request", text) == 0
+    assert "asked by: Dr North asked for this. " in capsys.readouterr().err
+
+
+def test_a_check_says_where_a_live_run_has_no_evidence_of_the_peer(home, capsys):
+    old = simulated(home)
+    (home / "request.json").write_text(json.dumps(forged(asked(old), run="small", incarnations=[4])))
+    (old / PEER_LOCK).touch()
+    checking = ["forget", "--check", str(old), "--request", "request.json", *ROSTER]
+    assert main(checking) == 0
+    said = "whether peer2 asks to leave this run or another of its name, which small had no evidence to tell"
+    assert f"not checked: {said}" in capsys.readouterr().err
+    assert main([*checking, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == [f"not checked: {said}"]
+
+
+def test_who_left_before_and_whose_key_is_revoked_are_not_missing(home, capsys):
+    assert forgotten(simulated(home), peer="peer3") == 0
+    first = replay_of(home)
+    assert forgotten(first) == 0
+    (second,) = {*(home / "runs").glob("*-without*")} - {first}
+    _, certificate = read_certificate(second / "forgotten.json")
+    assert (certificate.peers, certificate.absent) == (("peer2",), ("peer3",))
+    for peer, other in (("peer0", "peer1"), ("peer1", "peer0")):
+        (home / peer).mkdir()
+        own = msgspec.structs.replace(certificate, holders=(peer,), others=(other,))
+        write_certificate(sign_certificate(own, Identity.load(f"{peer}.pem")), home / peer)
+    capsys.readouterr()
+    checking = ["forget", "--runs", "nowhere", *ROSTER, "--check"]
+    assert main([*checking, "peer0", "peer1"]) == 0
+    error = capsys.readouterr().err
+    assert "checked: that all who remain have certified: peer0, peer1" in error
+    assert f"not checked: the copies of peer3, without whom {first.name} was played already" in error
+    assert main([*checking, "peer0"]) == 0
+    assert "not checked: the copies of peer1, who remain and whose" in capsys.readouterr().err
+    roster = Roster.read("roster.toml")
+    roster.revoke(roster.peers["peer1"], reason="the laptop was stolen").write("roster.toml")
+    assert main([*checking, "peer0"]) == 0
+    error = capsys.readouterr().err
+    assert "not checked: the copies of peer1, whose keys in the roster are revoked and certify nothing" in error
+    assert "that all who remain and whose keys are valid have certified: peer0" in error
+
+
+def test_models_and_certificates_from_a_backup_are_recognised_where_more_was_deleted_since(home, capsys):
+    old = simulated(home)
+    assert forgotten(old) == 0
+    folder = replay_of(home)
+    shutil.copy(folder / "peers" / "peer0.safetensors", home / "backup")
+    (old / "model.onnx").write_bytes(b"a copy")
+    shutil.copy(folder / "forgotten.json", home / "forgotten.json")
+    assert main(["forget", str(old), "--replayed", str(folder), "--key", "peer0.pem"]) == 0
+    capsys.readouterr()
+    assert main(["forget", "--check", str(folder)]) == 0
+    assert "latest certificate" not in capsys.readouterr().err
+    shutil.copy(home / "forgotten.json", folder / "forgotten.json")
+    assert main(["forget", "--check", str(folder)]) == 0
+    said = f"not checked: whether this is the latest certificate: 1 file of {old.name} were deleted"
+    assert said in capsys.readouterr().err
+    assert forgotten(folder, peer="peer1") == 0
+    shutil.copy(home / "backup", folder / "peers" / "peer0.safetensors")
+    assert main(["forget", "--check", str(folder)]) == 1
+    assert "the model peer0.safetensors of the replay is here, which a later withdrawal has" in capsys.readouterr().err
 
 
 def test_a_request_keeps_its_signature_with_fields_of_later_versions(home):
@@ -167,8 +305,8 @@ def test_a_revoked_or_former_key_asks_for_nothing(home, capsys):
     assert "from which it has rotated" in capsys.readouterr().err
     (home / "peer2.pem").unlink()
     new.save(home / "peer2.pem")
-    asked(old)
-    assert forgotten(old, "--request", "request.json") == 0
+    asked(old, file="new.json")
+    assert forgotten(old, "--request", "new.json") == 0
 
 
 ROSTER = ("--roster", "roster.toml")

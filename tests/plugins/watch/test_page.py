@@ -8,7 +8,7 @@ import pytest
 
 from growing import PEERS, at, began, ended, waits
 from p2pfl.experiment import read
-from p2pfl.results.notices.kinds import MasksUncancelled, WaitEnded
+from p2pfl.results.notices.kinds import LossRose, WaitEnded
 from p2pfl.results.run import Run
 
 pytestmark = pytest.mark.slow
@@ -37,16 +37,14 @@ def picture(tmp_path):
 
 @pytest.fixture
 def scene(growing):
-    """A run in which peer2 blocks two others, after masks of a peer were lost."""
+    """A run in which peer2 blocks two others, after the loss of one rose."""
     growing.log(*(began(peer) for peer in PEERS))
     growing.learn(6)
-    alarm = MasksUncancelled(
+    alarm = LossRose(
         peer="peer0",
         round=3,
-        partners=("peer3",),
         before={"loss": 0.12, "accuracy": 0.96},
         now={"loss": 9.5, "accuracy": 0.41},
-        deviation=0.33,
         best_round=2,
         best_file="peers/peer0.best.safetensors",
         time=at(8.5),

@@ -5,7 +5,7 @@ import random
 from growing import PEERS, began, ended, waits
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed, Timeline
-from p2pfl.results.notices.kinds import MasksUncancelled, PresenceChanged, WaitEnded
+from p2pfl.results.notices.kinds import ModelsRefused, PresenceChanged, WaitEnded
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.state import Setting, swarm_of
 
@@ -53,11 +53,11 @@ def test_events_that_arrive_late_take_their_place():
         assert seen(line.swarm(at), at) == seen(expected, at)
 
 
-def test_terminal_page_and_replay_agree_on_alarms_that_repeat_each_other():
+def test_terminal_page_and_replay_agree_on_notices_that_repeat_each_other():
     alarms = [
         (
             10.0 * round + number,
-            MasksUncancelled(peer=peer, round=round, partners=("peer3",), now={"loss": 9.0}, deviation=0.3),
+            ModelsRefused(peer=peer, round=round, neighbour="peer3"),
         )
         for round in (1, 2, 3)
         for number, peer in enumerate(PEERS[:3])
@@ -66,8 +66,8 @@ def test_terminal_page_and_replay_agree_on_alarms_that_repeat_each_other():
     line.extend(alarms)
     [shown] = frames.frame(line.swarm(99.0), now=99.0, stage="ended")["alerts"]
     assert (shown["count"], shown["first"], shown["at"]) == (9, 10.0, 32.0)
-    assert shown["sentence"].endswith("; and 8 more like it from peer0 and peer1, rounds 2 to 4")
-    assert f"alarm: peer2: {shown['sentence']}" in frames.text(swarm, now=99.0)
+    assert shown["sentence"].endswith("; and 8 more like it from peer0 and peer1")
+    assert f"warning: peer2: {shown['sentence']}" in frames.text(swarm, now=99.0)
     [before] = frames.frame(line.swarm(15.0), now=15.0, stage="ended")["alerts"]
     assert before["count"] == 3
 

@@ -1,3 +1,4 @@
+import hashlib
 import itertools
 from contextlib import suppress
 
@@ -12,19 +13,11 @@ from hypothesis import strategies as st
 from drawn_masks import run_sum
 from effort import MANY
 from p2pfl.core.errors import InputError, PrivacyError
-from p2pfl.privacy.keys import SecretSource, SeededSource
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.privacy.secagg.in_process import partners
-from p2pfl.privacy.secagg.protocol import (
-    Keys,
-    Receiver,
-    Sender,
-    Sum,
-    SumSlot,
-    enough,
-    fewest,
-)
+from p2pfl.privacy.secagg.protocol import FIRST_NUMBER, Sender, Sum, SumSlot, enough, fewest
 from p2pfl.privacy.secagg.weighted_sums import portion, portions, width
 from p2pfl.privacy.total_masks import mask, to_signed, to_unsigned, zeros
 from p2pfl.topology import complete, metropolis, random_regular, torus
@@ -40,18 +33,8 @@ def the_sum(count=5, *, size=4, slot=SLOT, **given):
     return Sum(slot, NAMES[:count], size=size, **given)
 
 
-def sender(which, peer="ada", *, secrets=SECRETS, source=SOURCE):
-    return Sender(which, peer=peer, secrets=secrets, source=source)
-
-
-def everybody(which, *, size=4):
-    """All senders, their shares sent."""
-    senders = {peer: sender(which, peer) for peer in which.senders}
-    return senders, [each.share(np.arange(size) + number) for number, each in enumerate(senders.values())]
-
-
-def consents(here):
-    return dict.fromkeys(here, here)
+def sender(which, peer="ada", *, secrets=SECRETS):
+    return Sender(which, peer=peer, secrets=secrets)
 
 
 def keystream(key, size, kind):
@@ -77,11 +60,11 @@ def test_a_mask_is_the_keystream_of_aes_256_in_counter_mode():
     seed=st.integers(0, 2**31),
     lost=st.sets(st.sampled_from(NAMES), max_size=2),
 )
-def test_the_receiver_gets_the_sum_of_those_whose_share_it_has_to_the_last_bit(count, bits, size, seed, lost):
+def test_the_receiver_gets_the_sum_of_the_participants_to_the_last_bit(count, bits, size, seed, lost):
     which = the_sum(count, size=size, width=bits)
     drawn = np.random.default_rng(seed).integers(1 - which.limit, which.limit, (count, size))
     terms = {peer: row for peer, row in zip(which.senders, drawn, strict=True) if peer not in lost}
-    here, total = run_sum(which, terms, secrets=SECRETS, source=SOURCE)
+    here, total = run_sum(which, terms, secrets=SECRETS)
     if len(terms) < 3:
         assert (here, total) == ((), None)
     else:
@@ -94,7 +77,7 @@ def test_the_receiver_gets_the_sum_of_those_whose_share_it_has_to_the_last_bit(c
 def test_rows_of_any_length_are_unmasked(size, bits):
     which = the_sum(4, size=size, width=bits)
     terms = {peer: np.arange(size) * (1 - number) for number, peer in enumerate(which.senders) if peer != "dan"}
-    np.testing.assert_array_equal(run_sum(which, terms, secrets=SECRETS, source=SecretSource())[1], sum(terms.values()))
+    np.testing.assert_array_equal(run_sum(which, terms, secrets=SECRETS)[1], sum(terms.values()))
 
 
 @pytest.mark.parametrize("extreme", [1, -1])
@@ -102,13 +85,11 @@ def test_rows_of_any_length_are_unmasked(size, bits):
 def test_sums_of_the_largest_terms_do_not_wrap_around_and_larger_ones_are_refused(bits, extreme):
     which = the_sum(width=bits)
     largest = np.full(4, extreme * (which.limit - 1))
-    assert set(run_sum(which, dict.fromkeys(NAMES, largest), secrets=SECRETS, source=SOURCE)[1].tolist()) == {
-        5 * int(largest[0])
-    }
+    assert set(run_sum(which, dict.fromkeys(NAMES, largest), secrets=SECRETS)[1].tolist()) == {5 * int(largest[0])}
     with pytest.raises(PrivacyError, match=rf"ring of {bits} bits are exact only below {which.limit};"):
-        sender(which).share(largest + extreme)
+        sender(which).share(largest + extreme, NAMES)
     with pytest.raises(PrivacyError, match="are exact only below"):
-        sender(which).share(np.array([0, 0, 0, -(2**63)]))
+        sender(which).share(np.array([0, 0, 0, -(2**63)]), NAMES)
 
 
 def test_weighted_rows_are_rounded_half_to_even_one_by_one():
@@ -121,17 +102,17 @@ def test_weighted_rows_are_rounded_half_to_even_one_by_one():
 @pytest.mark.parametrize(("bits", "kind"), [(32, "<u4"), (64, "<u8")])
 @pytest.mark.parametrize("peer", ["ada", "cleo", "eve"])
 def test_a_share_is_the_term_and_the_keystreams_of_the_definition(bits, kind, peer):
-    which = the_sum(size=50, width=bits)
+    which, here = the_sum(size=50, width=bits, place=6), ("ada", "bob", "cleo", "eve")
     points = np.arange(50) - 25
     expected = points.astype(kind)
-    expected += keystream(SOURCE.bytes(32, purpose="selfmask rob 1", peer=peer, round=3), 50, kind)
-    for other in NAMES:
+    among = hashlib.sha256(b"ada/bob/cleo/eve").hexdigest()[:32]
+    for other in here:
         if other != peer:
-            use = {"purpose": "summask", "round": 3, "attempt": 1, "receiver": "rob"}
+            use = {"purpose": f"total {FIRST_NUMBER + 6} {among}", "round": 4, "attempt": 1}
             key = derived(SOURCE, run="test", a=peer, b=other, **use)
             stream = keystream(key, 50, kind)
             expected = expected + stream if peer < other else expected - stream
-    np.testing.assert_array_equal(sender(which, peer).share(points), expected)
+    np.testing.assert_array_equal(sender(which, peer).share(points, here), expected)
 
 
 def test_sums_of_rows_are_those_written_from_the_definition():
@@ -159,11 +140,10 @@ def test_partners_are_those_whom_some_receiver_hears_both(graph):
 def test_shares_are_uniform_whatever_the_term_and_differ_for_every_sum_and_peer():
     terms = {"zero": np.zeros(40_000, np.int64), "large": np.full(40_000, 2**40)}
     rows = []
-    for term, slot in itertools.product(
-        terms.values(), [SLOT, SumSlot("rob", 3, 2), SumSlot("rob", 4, 1), SumSlot("sue", 3, 1)]
-    ):
-        which = Sum(slot, NAMES, size=40_000)
-        rows += [sender(which, peer).share(term.copy()) for peer in ("ada", "bob")]
+    slots = [(SLOT, 0), (SumSlot("rob", 3, 2), 0), (SumSlot("rob", 4, 1), 0), (SumSlot("sue", 3, 1), 1)]
+    for term, (slot, place) in itertools.product(terms.values(), slots):
+        which = Sum(slot, NAMES, place=place, size=40_000)
+        rows += [sender(which, peer).share(term, NAMES) for peer in ("ada", "bob")]
     drawn = np.stack(rows).astype(np.float64) / 2.0**64
     assert abs(drawn.mean(axis=1) - 0.5).max() < 0.01
     assert abs(drawn.var(axis=1) - 1 / 12).max() < 0.005
@@ -173,56 +153,86 @@ def test_shares_are_uniform_whatever_the_term_and_differ_for_every_sum_and_peer(
     assert abs(related).max() < 0.03
 
 
-@given(order=st.permutations(NAMES), again=st.lists(st.sampled_from(NAMES)))
-def test_the_order_of_shares_changes_nothing_and_doubled_ones_count_once(order, again):
-    which = the_sum()
-    senders, shares = everybody(which)
-    receiver = Receiver(which)
-    for peer in order[:4]:
-        assert receiver.take(peer, shares[NAMES.index(peer)])
-    for peer in {*again} & {*order[:4]}:
-        assert not receiver.take(peer, shares[NAMES.index(peer)])
-    here = receiver.close()
-    assert here == tuple(sorted(order[:4]))
-    assert not receiver.take(order[4], shares[NAMES.index(order[4])])  # late
-    assert all(senders[peer].consent(here) for peer in here)
-    unlocked = [receiver.unlock(peer, senders[peer].keys(consents(here))) for peer in (*order[:4], order[0])]
-    assert unlocked == [False, False, False, True, True]
-    np.testing.assert_array_equal(receiver.total(), sum(np.arange(4) + NAMES.index(peer) for peer in order[:4]))
+# Insiders
 
 
 @st.composite
 def deceits(draw):
-    """What a receiver tells each sender, a few rolls in any order, and which senders help it."""
+    """What a receiver tells each sender, a few sets in any order, and which senders help it."""
     count = draw(st.integers(3, 5))
     names = NAMES[:count]
     helpers = draw(st.sets(st.sampled_from(names), max_size=count - 3))
-    rolls = draw(st.lists(st.sets(st.sampled_from(names), min_size=2).map(sorted).map(tuple), min_size=1, max_size=3))
-    told = {peer: draw(st.lists(st.sampled_from(rolls), min_size=1, max_size=2)) for peer in names}
-    return count, helpers, rolls, told
+    sets = draw(st.lists(st.sets(st.sampled_from(names), min_size=2).map(sorted).map(tuple), min_size=1, max_size=3))
+    told = {peer: draw(st.lists(st.sampled_from([names, *sets]), min_size=1, max_size=3)) for peer in names}
+    return count, helpers, told
+
+
+def readable(shares, *, helpers):
+    """Return a basis of the combinations of shares, ``[D, S]``, from which all masks of honest pairs cancel.
+
+    ``shares`` lists sender and participant set of each; helpers know the masks that they share with anybody.
+    """
+    masks = sorted(
+        {(*pair, here) for _, here in shares for pair in itertools.combinations(sorted({*here} - helpers), 2)}
+    )
+    signs = np.zeros((len(masks), len(shares)))  # [masks, S]
+    for column, (peer, here) in enumerate(shares):
+        for row, (low, high, among) in enumerate(masks):
+            if among == here and peer in (low, high):
+                signs[row, column] = 1.0 if peer == low else -1.0
+    if not masks:
+        return np.eye(len(shares))
+    _, sizes, basis = np.linalg.svd(signs)
+    return basis[np.count_nonzero(sizes > 1e-9) :]
 
 
 @pytest.mark.slow
 @settings(MANY)
 @given(deceit=deceits())
-def test_whatever_a_receiver_says_it_gets_one_sum_and_never_both_masks_of_one_honest_peer(deceit):
-    count, helpers, rolls, told = deceit
+def test_whatever_a_receiver_says_it_reads_one_sum_of_enough_honest_terms_or_nothing(deceit):
+    count, helpers, told = deceit
     which = the_sum(count, colluders=1 + len(helpers))
-    senders, _ = everybody(which)
-    given = {(peer, here) for peer in helpers for here in rolls}
-    honest = [peer for peer in which.senders if peer not in helpers]
-    for peer in honest:
-        for here in told[peer]:
+    shares = []
+    for peer in which.senders:
+        honest = sender(which, peer)
+        for here in told[peer] if peer not in helpers else ():
             with suppress(PrivacyError):
-                given |= {(peer, here)} if senders[peer].consent(here) else set()
-    revealed = {}
-    for peer, here in itertools.product(honest, rolls):
-        with suppress(PrivacyError):
-            revealed[peer] = senders[peer].keys({each: agreed for each, agreed in given if agreed == here})
-    assert len({tuple(sorted(keys.pairs)) for keys in revealed.values()}) <= 1
-    for peer, keys in revealed.items():
-        assert not {*keys.pairs} & {*revealed}, f"{peer} gave a mask of somebody who gave its own key"
-        assert not senders[peer].missing
+                honest.share(np.zeros(4, np.int64), here)
+                shares.append((peer, here))
+    assert len({peer for peer, _ in shares}) == len(shares)  # one term of each, whatever it was told
+    complete = [
+        here for here in {here for _, here in shares} if {(peer, here) for peer in {*here} - helpers} <= {*shares}
+    ]
+    assert len(complete) <= 1
+    found = readable(shares, helpers=helpers)
+    assert len(found) == len(complete)
+    for here in complete:
+        parts = np.abs(found[0]) > 1e-9
+        assert {shares[each][0] for each in np.flatnonzero(parts)} == {*here} - helpers
+        assert np.ptp(found[0][parts]) < 1e-9  # the sum, each term alike
+        assert len({*here} - helpers) >= 3
+
+
+def test_two_sums_that_differ_by_one_peer_are_refused():
+    """The classical attack: the receiver has all terms, and says that eve is missing to add up the others again."""
+    which = the_sum()
+    senders = {peer: sender(which, peer) for peer in NAMES}
+    shares = {peer: each.share(np.arange(4), NAMES) for peer, each in senders.items()}
+    assert to_signed(sum(shares.values())).tolist() == [0, 5, 10, 15]
+    for peer in NAMES[:4]:
+        with pytest.raises(PrivacyError, match=f"{peer} has masked its term of the sum 1 of round 3 for rob"):
+            senders[peer].share(np.arange(4), NAMES[:4])
+
+
+def test_a_participant_set_that_others_did_not_get_leaves_all_masks():
+    """One sender is told that eve is there, the others that it is not: nothing follows from their terms."""
+    which, terms = the_sum(size=40_000), np.zeros(40_000, np.int64)
+    told = {"ada": NAMES, "bob": NAMES[:4], "cleo": NAMES[:4], "dan": NAMES[:4]}
+    shares = {peer: sender(which, peer).share(terms, here) for peer, here in told.items()}
+    drawn = sum(shares.values()).astype(np.float64) / 2.0**64
+    assert abs(drawn.mean() - 0.5) < 0.01
+    assert abs(drawn.var() - 1 / 12) < 0.005
+    assert len(readable([*told.items()], helpers=set())) == 0
 
 
 def test_senders_are_not_split_into_two_sums():
@@ -231,147 +241,40 @@ def test_senders_are_not_split_into_two_sums():
     which = Sum(SLOT, names, size=2)
     for half in (names[:3], names[3:]):
         for peer in half:
-            one = sender(which, peer, secrets=secrets)
-            one.share(np.zeros(2, np.int64))
             with pytest.raises(PrivacyError, match="has 3 terms and needs 4"):
-                one.consent(half)
-
-
-def test_two_rolls_that_differ_by_one_peer_unmask_nobody():
-    """What the consents are for: one sender is told that it is there, the others that it is not."""
-    which = the_sum()
-    senders, _ = everybody(which)
-    everyone, fewer = NAMES, NAMES[1:]
-    assert senders["ada"].consent(everyone)
-    assert all(senders[peer].consent(fewer) for peer in fewer)
-    given = {"ada": everyone} | consents(fewer)
-    with pytest.raises(PrivacyError, match="bob, cleo, dan, eve did not consent to the participant set"):
-        senders["ada"].keys(given)
-    assert "ada" in senders["bob"].keys(given).pairs
+                sender(which, peer, secrets=secrets).share(np.zeros(2, np.int64), half)
 
 
 # Refusals
-
-
-def test_who_was_declared_missing_sends_nothing_any_more():
-    which = the_sum()
-    late = sender(which)
-    assert not late.consent(NAMES[1:])
-    assert late.missing
-    for act in (lambda: late.share(np.zeros(4, np.int64)), lambda: late.keys(consents(NAMES[1:]))):
-        with pytest.raises(PrivacyError, match="missing"):
-            act()
-    assert not late.consent(NAMES)  # whatever it is told later
-
-
-def test_who_was_declared_missing_after_it_sent_never_gives_its_own_key():
-    which = the_sum()
-    senders, _ = everybody(which)
-    assert not senders["ada"].consent(NAMES[1:])
-    with pytest.raises(PrivacyError, match="was declared missing in"):
-        senders["ada"].keys(consents(NAMES))
-
-
-def test_a_second_roll_that_differs_is_refused_and_the_same_one_answered_alike():
-    which = the_sum()
-    senders, _ = everybody(which)
-    assert senders["ada"].consent(NAMES)
-    assert senders["ada"].consent(NAMES)
-    with pytest.raises(PrivacyError, match="rob has sent two different participant sets"):
-        senders["ada"].consent(NAMES[:4])
-    assert senders["ada"].keys(consents(NAMES)) is senders["ada"].keys(consents(NAMES))
 
 
 @pytest.mark.parametrize(
     ("here", "why"),
     [
         (("ada", "bob"), "has 2 terms and needs 3"),
-        (("bob", "ada", "cleo"), "list its senders in order"),
-        (("ada", "bob", "mallory"), "list its senders in order"),
-        (("ada", "ada", "bob", "cleo"), "list its senders in order"),
+        (("bob", "ada", "cleo"), "does not list ada and others in order"),
+        (("ada", "bob", "mallory"), "does not list ada and others in order"),
+        (("ada", "ada", "bob", "cleo"), "does not list ada and others in order"),
+        (("bob", "cleo", "dan"), "does not list ada and others in order"),
     ],
 )
-def test_a_roll_that_no_honest_receiver_sends_is_refused(here, why):
-    senders, _ = everybody(the_sum())
+def test_a_participant_set_that_no_honest_receiver_sends_is_refused_and_the_next_one_is_not(here, why):
+    ada = sender(the_sum())
     with pytest.raises(PrivacyError, match=why):
-        senders["ada"].consent(here)
-
-
-def test_a_roll_with_somebody_who_has_sent_nothing_is_refused():
-    with pytest.raises(PrivacyError, match="includes ada, which has sent nothing"):
-        sender(the_sum()).consent(NAMES)
+        ada.share(np.zeros(4, np.int64), here)
+    ada.share(np.zeros(4, np.int64), NAMES)
 
 
 def test_a_share_is_made_once():
-    which = the_sum()
-    ada = sender(which)
-    ada.share(np.zeros(4, np.int64))
-    with pytest.raises(PrivacyError, match="ada has sent its share"):
-        ada.share(np.zeros(4, np.int64))
+    ada = sender(the_sum())
+    ada.share(np.zeros(4, np.int64), NAMES)
+    with pytest.raises(PrivacyError, match="masks no second one"):
+        ada.share(np.zeros(4, np.int64), NAMES)
 
 
-def test_keys_need_everybodys_consent():
-    which = the_sum()
-    senders, _ = everybody(which)
-    with pytest.raises(PrivacyError, match="has not consented"):
-        senders["ada"].keys(consents(NAMES))
-    senders["ada"].consent(NAMES)
-    with pytest.raises(PrivacyError, match="eve did not consent"):
-        senders["ada"].keys(dict.fromkeys(NAMES[:4], NAMES))
-
-
-def test_messages_of_a_stranger_and_of_one_whose_share_is_missing_are_ignored():
-    which = the_sum()
-    _, shares = everybody(which)
-    receiver = Receiver(which)
-    receiver.take("ada", shares[0])
-    for act in (lambda: receiver.take("mallory", shares[0]), lambda: receiver.unlock("eve", Keys(bytes(32), {}))):
-        with pytest.raises(PrivacyError, match="ignore it"):
-            act()
-
-
-@pytest.mark.parametrize("values", [np.zeros(5, np.uint64), np.zeros(4, np.uint32), np.zeros(4, np.int64)])
-def test_a_share_of_another_shape_is_refused(values):
-    with pytest.raises(PrivacyError, match="the sum 4 numbers of 64 bits"):
-        Receiver(the_sum()).take("ada", values)
-
-
-def test_keys_for_others_than_the_missing_are_refused():
-    which = the_sum()
-    senders, shares = everybody(which)
-    receiver = Receiver(which)
-    for peer, share in zip(NAMES[:4], shares, strict=False):
-        receiver.take(peer, share)
-    here = receiver.close()
-    assert senders["ada"].consent(here)
-    good = senders["ada"].keys(consents(here))
-    for pairs in ({}, {"bob": bytes(32)}, {"eve": bytes(31)}):
-        with pytest.raises(PrivacyError, match="not those of ada's masks with eve"):
-            receiver.unlock("ada", Keys(good.own, pairs))
-
-
-def test_without_one_answer_there_is_no_sum():
-    which = the_sum()
-    senders, shares = everybody(which)
-    receiver = Receiver(which)
-    for peer, share in zip(NAMES, shares, strict=True):
-        receiver.take(peer, share)
-    assert receiver.close() == NAMES
-    for peer in NAMES[:4]:
-        assert senders[peer].consent(NAMES)
-        receiver.unlock(peer, senders[peer].keys(consents(NAMES)))
-    assert receiver.total() is None
-
-
-def test_fewer_shares_than_are_needed_give_no_roll():
-    which = the_sum(colluders=2)
-    _, shares = everybody(which)
-    receiver = Receiver(which)
-    for peer, share in zip(NAMES[:4], shares, strict=False):
-        receiver.take(peer, share)
-    assert receiver.close() == ()
-    assert receiver.total() is None
-    assert not receiver.take("eve", shares[4])
+def test_a_term_of_another_shape_is_refused():
+    with pytest.raises(PrivacyError, match="the sum 4 numbers"):
+        sender(the_sum()).share(np.zeros(5, np.int64), NAMES)
 
 
 @pytest.mark.parametrize(
@@ -389,8 +292,8 @@ def test_sums_that_would_hide_nothing_are_refused(wrong):
 
 
 def test_a_missing_secret_names_the_pair():
-    with pytest.raises(PrivacyError, match="ada and bob, which both send to rob, share no secret"):
-        sender(the_sum(), secrets={}).share(np.zeros(4, np.int64))
+    with pytest.raises(PrivacyError, match="the edge ada-bob has no shared secret"):
+        sender(the_sum(), secrets={}).share(np.zeros(4, np.int64), NAMES)
 
 
 def test_colluders_ask_for_more_senders():
@@ -414,11 +317,3 @@ def test_twos_complement_goes_there_and_back(numbers):
     points = np.array(numbers)
     for bits in (32, 64):
         np.testing.assert_array_equal(to_signed(to_unsigned(points, bits)), points)
-
-
-def test_keys_do_not_show_in_a_representation():
-    which = the_sum()
-    senders, _ = everybody(which)
-    senders["ada"].consent(NAMES)
-    keys = senders["ada"].keys(consents(NAMES))
-    assert repr(keys.own) not in repr(keys)

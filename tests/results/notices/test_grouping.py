@@ -9,8 +9,7 @@ from p2pfl.results.notices.kinds import (
     ClockBehind,
     KeyTrusted,
     LossRose,
-    MasksCancelled,
-    MasksUncancelled,
+    ModelsRefused,
     PeerFailed,
 )
 from p2pfl.results.notices.notice_groups import describe_repeats, group_alike
@@ -18,14 +17,14 @@ from p2pfl.results.notices.notice_groups import describe_repeats, group_alike
 PEERS = st.sampled_from(["ada", "bob", "cy", "dan"])
 
 
-def uncancelled(peer, round, *partners, cancelled=False):
-    return MasksUncancelled(peer=peer, round=round, partners=partners, now={}, deviation=0.3, cancelled=cancelled)
+def refused(peer, round, neighbour):
+    return ModelsRefused(peer=peer, round=round, neighbour=neighbour)
 
 
 notices = st.lists(
     st.one_of(
         st.builds(LossRose, peer=PEERS, round=st.integers(0, 9), now=st.just({})),
-        st.builds(uncancelled, PEERS, st.integers(0, 9), PEERS, cancelled=st.booleans()),
+        st.builds(refused, PEERS, st.integers(0, 9), PEERS),
         st.builds(ClockBehind, peer=PEERS, seconds=st.integers(1, 99)),
         st.builds(KeyTrusted, peer=PEERS, neighbour=PEERS, key=st.sampled_from(["k1", "k2"])),
     ),
@@ -33,21 +32,17 @@ notices = st.lists(
 )
 
 
-def test_alarms_about_one_absent_partner_are_one_group_whoever_reports_them():
-    found = [uncancelled(peer, round, "dan") for round in (11, 12) for peer in ("ada", "bob", "cy")]
+def test_notices_about_one_neighbour_are_one_group_whoever_reports_them():
+    found = [refused(peer, round, "dan") for round in (11, 12) for peer in ("ada", "bob", "cy")]
     assert group_alike(found) == [[0, 1, 2, 3, 4, 5]]
-    assert describe_repeats(found) == "; and 5 more like it from ada and bob, rounds 12 to 13"
+    assert describe_repeats(found) == "; and 5 more like it from ada and bob"
 
 
-def test_alarms_about_different_partners_stay_apart():
-    assert group_alike([uncancelled("ada", 3, "bob"), uncancelled("ada", 3, "cy"), uncancelled("ada", 4, "bob")]) == [
+def test_notices_about_different_neighbours_stay_apart():
+    assert group_alike([refused("ada", 3, "bob"), refused("ada", 3, "cy"), refused("ada", 4, "bob")]) == [
         [1],
         [0, 2],
     ]
-
-
-def test_an_alarm_whose_masks_have_cancelled_is_in_no_group_of_open_ones():
-    assert group_alike([uncancelled("ada", 3, "bob", cancelled=True), uncancelled("ada", 4, "bob")]) == [[0], [1]]
 
 
 def test_a_neighbour_with_two_keys_is_never_one_group():
@@ -78,7 +73,7 @@ def test_a_single_notice_says_nothing_of_others():
 
 
 def test_one_round_is_named_once():
-    found = [MasksCancelled(peer=peer, round=3, partners=("dan",)) for peer in ("ada", "bob")]
+    found = [LossRose(peer=peer, round=3, now={}) for peer in ("ada", "bob")]
     assert describe_repeats(found) == "; and 1 more like it from ada, round 4"
 
 

@@ -12,8 +12,6 @@ from p2pfl.results.notices.kinds import (
     STALLED_REMEDY,
     ClockBehind,
     LossRose,
-    MasksCancelled,
-    MasksUncancelled,
     PeerFailed,
     PeerFinished,
     PeerSilent,
@@ -243,49 +241,21 @@ def test_a_simulation_has_records_alone():
     assert headline(swarm, now=10.0).sentence.startswith("4 peers learn in round 10 of 10")
 
 
-def test_uncancelled_masks_are_an_alert_until_they_cancel():
-    alarm = MasksUncancelled(
-        peer="ada", round=3, partners=("bob",), before={"loss": 0.1}, now={"loss": 28.0}, deviation=0.3
-    )
-    swarm = after(*everybody(), (1.0, alarm), (2.0, LossRose(peer="cy", round=3, now={"loss": 9.0})))
-    found = alerts(swarm, now=3.0)
-    assert [(alert.kind, alert.peer, alert.at, alert.over) for alert in found] == [
-        ("loss_rose", "cy", 2.0, False),
-        ("masks_uncancelled", "ada", 1.0, False),
-    ]
-    assert "loss 0.100 before, 28.000 now" in found[1].sentence
-    swarm.apply(4.0, MasksCancelled(peer="ada", round=3, partners=("bob",)))
-    assert [alert.over for alert in alerts(swarm, now=5.0)] == [False, True]
-
-
-def test_alarms_about_one_partner_are_one_alert_with_their_number_and_rounds():
+def test_alarms_of_one_peer_are_one_alert_with_their_number_and_rounds():
     entries = [
-        (10.0 * round + number, MasksUncancelled(peer=peer, round=round, partners=("dan",), now={}, deviation=0.3))
+        (10.0 * round + number, LossRose(peer=peer, round=round, before={"loss": 0.1}, now={"loss": 28.0}))
         for round in (1, 2, 3)
-        for number, peer in enumerate(("ada", "bob", "cy"))
+        for number, peer in enumerate(("ada", "bob"))
     ]
-    swarm = after(*everybody(), *entries, (33.0, LossRose(peer="bob", round=3, now={"loss": 9.0})))
-    rose, masks = alerts(swarm, now=40.0)
-    assert (rose.kind, rose.count, rose.first, rose.at) == ("loss_rose", 1, 33.0, 33.0)
-    assert (masks.kind, masks.count, masks.first, masks.at, masks.peer) == ("masks_uncancelled", 9, 10.0, 32.0, "cy")
-    assert masks.sentence.startswith("nothing came from dan in round 4")
-    assert masks.sentence.endswith("; and 8 more like it from ada and bob, rounds 2 to 4")
-
-
-def test_alarms_that_are_over_leave_the_group_of_those_that_are_not():
-    lost = [
-        (float(round), MasksUncancelled(peer="ada", round=round, partners=("bob",), now={}, deviation=0.3))
-        for round in (1, 2, 3)
-    ]
-    swarm = after(*everybody(), *lost, (4.0, MasksCancelled(peer="ada", round=2, partners=("bob",))))
-    assert [(alert.count, alert.first, alert.at, alert.over) for alert in alerts(swarm, now=5.0)] == [
-        (2, 1.0, 3.0, False),
-        (1, 2.0, 2.0, True),
-    ]
+    bob, ada = alerts(after(*everybody(), *entries), now=40.0)
+    assert (bob.kind, bob.count, bob.first, bob.at, bob.over) == ("loss_rose", 3, 11.0, 31.0, False)
+    assert (ada.peer, ada.count) == ("ada", 3)
+    assert ada.sentence.startswith("the loss rose steeply in round 4 (loss 0.100 before, 28.000 now)")
+    assert ada.sentence.endswith("; and 2 more like it, rounds 2 to 4")
 
 
 def test_a_single_alarm_reads_as_its_notice():
-    alarm = MasksUncancelled(peer="ada", round=3, partners=("bob",), now={}, deviation=0.3)
+    alarm = LossRose(peer="ada", round=3, now={})
     [alert] = alerts(after(*everybody(), (1.0, alarm)), now=2.0)
     assert f"ALARM: {alert.sentence}" == str(alarm)
 

@@ -11,7 +11,6 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.plugins.watch import frames
 from p2pfl.results.notices.kinds import (
     LossRose,
-    MasksUncancelled,
     Notice,
     PeerFailed,
     PeerFinished,
@@ -53,7 +52,6 @@ RECORD_OF_ADA = Record(
 KEPT_BACK = {
     "key_trusted": "the peer's own log asks people to compare the key",
     "name_shared": "as above",
-    "partners_awaited": "a wait says the same",
     "password_exposed": "it contains the address of the broker",
     "announcement_ahead": "everybody on the broker sees the announcement",
     "checkpoint_damaged": "it contains a path",
@@ -61,6 +59,7 @@ KEPT_BACK = {
     "steps_unsettled": "it comes when the connection ends",
     "sums_unsettled": "it comes when the connection ends",
     "consensus_unknown": "it contains the message of an error",
+    "quality_lowered": "it contains the message of an error",
     "common_scores_unknown": "it contains the message of an error",
     "peer_announced": "the observer itself sees it",
     "peer_silent": "the observer itself sees it",
@@ -118,13 +117,10 @@ def test_scores_pass_at_their_level_without_norms():
     assert found.update is None
 
 
-def test_an_alarm_keeps_its_scores_to_itself_at_the_level_health():
-    alarm = MasksUncancelled(
-        peer="ada", round=3, partners=("bob",), before=SECRETS["scores"], now={"loss": 9.0}, deviation=0.3
-    )
-    assert (passed(alarm, "health").before, passed(alarm, "health").now) == (None, {})
+def test_an_alarm_passes_at_the_level_of_scores_alone():
+    alarm = LossRose(peer="ada", round=3, before=SECRETS["scores"], now={"loss": 9.0})
     assert passed(alarm).now == {"loss": 9.0}
-    assert encode_entry(LossRose(peer="ada", round=3, now={"loss": 9.0}), level="health") is None
+    assert encode_entry(alarm, level="health") is None
 
 
 def test_the_message_of_an_error_stays_on_its_device():

@@ -1,13 +1,17 @@
-"""The first round of a peer that comes late, or comes back: it learns where the others are, and counts nothing."""
+"""The first rounds of a peer that comes late, or comes back: it learns where the others are, and counts nothing.
+
+There is one such round, or one for each fragment of a model that is sent in fragments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 import torch
 
-from p2pfl.algorithms import AsyncLearner, Idle, train_while
+from p2pfl.algorithms import Algorithm, AsyncLearner, Idle, State, train_while
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
@@ -17,20 +21,20 @@ Result = TypeVar("Result")
 
 
 class SkipTraining:
-    """A learner that does not train in one round.
+    """A learner that does not train in some rounds.
 
     Parameters
     ----------
     learner
         Trains in all others.
-    round
-        The one.
+    rounds
+        Those.
     """
 
-    def __init__(self, learner: AsyncLearner, *, round: int) -> None:
+    def __init__(self, learner: AsyncLearner, *, rounds: range) -> None:
         self._learner = learner
         self._idle = Idle(learner.learner)
-        self._round = round
+        self._rounds = rounds
 
     @property
     def learner(self) -> Learner:
@@ -52,7 +56,30 @@ class SkipTraining:
         return await self._one(options["round"]).gradient(rows, **options)
 
     def _one(self, round: int) -> AsyncLearner:
-        return self._idle if round == self._round else self._learner
+        return self._idle if round in self._rounds else self._learner
+
+
+class ForgetMoments:
+    """An algorithm that begins some rounds without moments, which would take a late peer past the others' average.
+
+    Parameters
+    ----------
+    algorithm
+        Algorithm of the peer.
+    moments
+        Their names, by its traits.
+    rounds
+        Those rounds.
+    """
+
+    def __init__(self, algorithm: Algorithm, moments: tuple[str, ...], *, rounds: range) -> None:
+        self._algorithm, self._moments, self._rounds = algorithm, frozenset(moments), rounds
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Run one round of the algorithm."""
+        if round in self._rounds:
+            state = replace(state, extra={name: state.extra[name] for name in {*state.extra} - self._moments})
+        return await self._algorithm.round(state, learner, net, round)
 
 
 class LateArrival(Wrapped):
@@ -77,7 +104,7 @@ class LateArrival(Wrapped):
         """Release nothing of one's own."""
         if masses is not None:
             return await self._net.release(rows, since=since, masses=torch.zeros_like(masses))
-        received = None if self._live.step else await self._live.receive_first(rows)
+        received = await self._live.receive_first(rows) if self._live.begins else None
         if received is not None:
             rows, since = received, Released(received).public
         return await self._net.release(rows, since=since)

@@ -10,8 +10,8 @@ from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.storage.checkpoint import Checkpoint
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.interface.effects import Admitted
-from p2pfl.network.protocol.interface.requests import Begin, Compare, Join, Resume
-from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
+from p2pfl.network.protocol.interface.requests import Begin, Join, Resume
+from p2pfl.network.protocol.ledgers.mask_slots import LEAP
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.membership.membership import Membership
@@ -25,7 +25,7 @@ def restarts_together(experiment: Experiment) -> bool:
 
     A peer that comes back then does not join the others late, because they are about to end as well.
     """
-    return experiment.privacy.departures == "stop" and experiment.transport.outage > 0
+    return experiment.privacy.departures == "wait" and experiment.transport.outage > 0
 
 
 async def gather_neighbours(
@@ -95,7 +95,7 @@ def explain_stranding(membership: Membership, kept: int, *, rounds: int, within:
 def explain_exclusion(name: str) -> str:
     """Return why a peer cannot take part again in a run whose peers commit rounds together."""
     return (
-        f'"{name}" cannot take part again, because the others have ended, or their privacy.departures is "stop"; '
+        f'"{name}" cannot take part again, because the others have ended, or their privacy.departures is not "go_on"; '
         "start all with --resume"
     )
 
@@ -133,16 +133,13 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:
-        connection.submit(Resume(page, rows, first, None if journal is None else journal.masks))
+        connection.submit(Resume(page, rows, first))
     session.ledgers.masks.agree(attempt)
     if chosen is not None:
         connection.bytes_out += chosen.bytes_out
         connection.bytes_in += chosen.bytes_in
     connection.submit(Begin(first))
     await keeper.back(from_)
-    if not progress.running and journal is not None:
-        back = frozenset(announcement.peer for announcement in there if announcement.rounds)
-        await connection.ask(Compare(back & session.ledgers.masks.partners))
     return chosen, first
 
 

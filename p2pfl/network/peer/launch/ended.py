@@ -25,7 +25,7 @@ from p2pfl.privacy.keys import FIRST, Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import PeerSummary, Summary
 from p2pfl.results.models.model_description import describe_file, describe_model, metadata
-from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
+from p2pfl.results.notices.kinds import LossRose
 from p2pfl.results.spending.meter import stopped
 from p2pfl.results.spending.stated import StatedGuarantee
 from p2pfl.results.summary import Durations, computing_share, describe, explain, scores, summarise
@@ -55,7 +55,7 @@ def summarise_peers(
     *,
     agreed: Statistics | None,
     seconds: Durations,
-    alarms: Sequence[MasksUncancelled | LossRose],
+    alarms: Sequence[LossRose],
     baselines: bool,
     models: Callable[[], Mapping[str, torch.Tensor]],
 ) -> Summary:
@@ -98,7 +98,7 @@ def summarise_peer(
     plan: Plan,
     done: Done,
     *,
-    alarms: Sequence[MasksUncancelled | LossRose],
+    alarms: Sequence[LossRose],
     alone: Alone | None = None,
     records: Sequence[Record] = (),
 ) -> PeerSummary:

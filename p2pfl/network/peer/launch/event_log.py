@@ -12,7 +12,6 @@ from p2pfl.results import Record, Run
 from p2pfl.results.notices.alarms import alarms_among
 from p2pfl.results.notices.kinds import (
     LossRose,
-    MasksUncancelled,
     Notice,
     PeerFailed,
     PeerFinished,
@@ -118,6 +117,6 @@ class EventLog:
             self._run.log([msgspec.structs.replace(notice, time=now) for notice in notices])
 
     @property
-    def alarms(self) -> tuple[MasksUncancelled | LossRose, ...]:
-        """Alarms of the run, with whether they are over."""
+    def alarms(self) -> tuple[LossRose, ...]:
+        """Alarms of the run."""
         return alarms_among(self._run.events)

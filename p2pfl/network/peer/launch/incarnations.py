@@ -42,7 +42,7 @@ class Incarnations:
     async def run(self) -> State:
         """Run the peer, and write its last checkpoint.
 
-        If a round could not be completed, and ``privacy.departures`` is ``"stop"``, the peer waits for all others for
+        If a round could not be completed, and ``privacy.departures`` is ``"wait"``, the peer waits for all others for
         ``transport.outage``, and all play the round again as new incarnations: at most eight times the same round,
         because the same update under m independent masks is hidden as under one of deviation 1 / sqrt(m).
 

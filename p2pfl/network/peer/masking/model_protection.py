@@ -1,22 +1,18 @@
-"""Protection of one live peer's models: masks with present partners, noise, and their cost."""
+"""Protection of one live peer's models: masks, noise, and their cost."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from p2pfl.algorithms import places
 from p2pfl.core.neighbourhood import Neighbourhood
-from p2pfl.core.traits import UNDECLARED
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.peer.masking.round_attempts import AttemptCover, Attempts, MaskedRelease
+from p2pfl.network.peer.masking.mask_cover import MaskCover
+from p2pfl.network.peer.masking.round_attempts import Attempts, MaskedRelease
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.peer.storage.journal import Journal
@@ -27,9 +23,7 @@ from p2pfl.network.protocol.session.session import Session
 from p2pfl.privacy import Masks, neighbour_secrets
 from p2pfl.privacy.keys import ExchangeKey, Source
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.total_masks import TotalMasks
-from p2pfl.results.notices.kinds import Notice, PartnersAwaited
 from p2pfl.results.spending.meter import Meter
 
 
@@ -64,8 +58,6 @@ class ModelProtection:
         Is charged.
     source
         Of private noise.
-    notify
-        Called with a notice of the partners that a release waits for.
 
     Attributes
     ----------
@@ -88,14 +80,13 @@ class ModelProtection:
         agreed: str,
         meter: Meter,
         source: Source,
-        notify: Callable[[Notice], None],
     ) -> None:
         self.plan, self._total_masks = plan, masks_of(plan, {})
         self.session, self.relay, self.key = session, relay, ExchangeKey(kept.key)
-        self.agreed, self.meter, self.source, self.notify = agreed, meter, source, notify
+        self.agreed, self.meter, self.source = agreed, meter, source
         self.membership = self.session.membership
         self.name = self.membership.me.peer
-        self.cover: Cover | None = None
+        self.cover: MaskCover | None = None
         self.attempts: Attempts | None = None
         self.released = -1
         self._goes_on = plan.protection.wanted.departures == "go_on"
@@ -104,19 +95,18 @@ class ModelProtection:
 
     async def record(self, keeper: Keeper) -> None:
         """Make durable what a later incarnation must know of the releases so far."""
-        self.correct()
         await keeper.durable(self.extend)
 
     def extend(self, journal: Journal) -> Journal | None:
         """Return the journal with the releases so far; ``None`` as long as there is nothing to write."""
         # First of all: a thread that charges adds the cost of a release before it names the release here.
         alone = self._alone if self.cover is None else frozenset(self.cover.charged)
-        masks, sampled = self.session.ledgers.masks.journal(), Counter(self.meter.samples.own.get(self.name))
-        if self.released < 0 and not masks.notes and not sampled:
+        masks, sampled = self.session.ledgers.masks, Counter(self.meter.samples.own.get(self.name))
+        if self.released < 0 and not masks.partners and not sampled:
             return None
         return journal.after(
             round=self.released,
-            masks=masks,
+            until=masks.until,
             spent=self.meter.costs,
             alone=alone,
             sampled=sampled,
@@ -128,28 +118,27 @@ class ModelProtection:
         for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it
             self.meter.correct(slot.round)
         self._alone, self._doubtful = self._alone | self._doubtful, frozenset()
-        plan, ledger = self.plan, self.session.ledgers.masks
-        if plan.masked:
-            kind = AttemptCover if plan.commits else Cover
-            least = plan.protection.partners
-            self.cover = kind(self.masks(), ledger, positions=self._places, least=least, charged=self._alone)
-        if isinstance(self.cover, AttemptCover) and self.session.commits is not None:
+        plan, slots = self.plan, self.session.ledgers.masks
+        if plan.masked:  # where totals alone leave, nothing decides masks, so that no model can
+            self.cover = MaskCover(self.masks(), slots, least=plan.protection.partners, charged=self._alone)
+        if self.cover is not None and self.session.commits is not None:
             admitted = self.session.commits.admissions.admitted
             self.attempts = Attempts(
                 connection,
                 self.cover,
                 self.masks,
                 self.meter,
-                plan.topology.at(0),
-                steps=1 if declared_traits(plan.algorithm, UNDECLARED).single_step else plan.gossip.steps,
+                plan.topology,
+                plan.weights,
+                plan.stop,
                 goes_on=self._goes_on,
                 members=plan.topology.peers if admitted is None else admitted.members,
-                attempt=ledger.attempt if admitted is None else admitted.attempt,
+                attempt=slots.attempt if admitted is None else admitted.attempt,
             )
         self._share()
 
     def masks(self) -> Masks:
-        """Return masks with every neighbour that came, in whichever epoch the ledger draws them."""
+        """Return masks with every neighbour that came."""
         protection = self.plan.protection
         settings, graph = protection.settings, protection.graph
         return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=graph)
@@ -173,7 +162,7 @@ class ModelProtection:
             round=round,
             charge=partial(self._charge, round) if within else None,
         )
-        threaded = net if hidden is net else ThreadedNeighbourhood(hidden, prepare=partial(self._prepare, net, round))
+        threaded = net if hidden is net else ThreadedNeighbourhood(hidden, prepare=partial(self._prepare, round))
         return threaded if self.attempts is None else MaskedRelease(threaded, self.attempts, round=round)
 
     def _charge(self, round: int, *, whole: bool = True) -> None:
@@ -181,57 +170,16 @@ class ModelProtection:
         settings = self.plan.protection.settings
         if settings.hidden or settings.participation < 1:
             self.released = round
-        self.correct()
         self.meter.charge(round, whole=whole)
 
-    async def _prepare(self, net: LiveNeighbourhood, round: int) -> None:
-        """Charge a release and choose its masks, once enough partners are present."""
-        cover = self.cover
+    async def _prepare(self, round: int) -> None:
+        """Charge a release and choose its masks."""
         if self.attempts is not None:
             await self.attempts.pay(round, partial(self._charge, round))
             await self.attempts.hide(round)
-        elif cover is not None:
-            await await_partners(net.connection, lambda: self._missing_partners(cover, round), notify=self.notify)
-            present = self._here(round)
-            whole = cover.covers(round, present=present)
-            # First, because a slot that is taken cannot be given back.
-            await asyncio.to_thread(self._charge, round, whole=whole)
-            cover.decide(round, present=present)
         if self.relay is not None:
             self._share()
             self._charge(round)  # here, where rolls are heard that change what it costs
-
-    def lost(self, missed: Collection[str]) -> frozenset[str]:
-        """Return the mask partners that disappeared after this peer masked its last release with them.
-
-        Parameters
-        ----------
-        missed
-            Neighbours from which something did not come in this round.
-        """
-        if self.cover is None or self.cover.slot is None:
-            return frozenset()
-        present = self.membership.present
-        return frozenset(
-            each
-            for each in self.session.ledgers.masks.unmatched_partners(self.cover.slot)
-            if each in missed or each not in present
-        )
-
-    def correct(self) -> None:
-        """Record releases that turned out to lack half of a mask as hidden by their private noise alone.
-
-        They have left, so this never refuses anything: what is left of the budget decides about the next release.
-        """
-        if self.cover is not None:
-            for slot in self.cover.find_uncovered(self.session.ledgers.halves):
-                self.meter.correct(slot.round)
-                self.cover.charged.add(slot)
-
-    def _missing_partners(self, cover: Cover, round: int) -> frozenset[str]:
-        """Return the mask partners to wait for before a release."""
-        cover.masks = self.masks()  # somebody may have come back
-        return cover.missing_partners(round, present=self._here(round))
 
     def _secrets(self, epochs: Mapping[str, bytes] | None = None) -> dict[Edge, bytes]:
         """Return what is shared with every neighbour that came, in these epochs; without them, what all follow from."""
@@ -242,40 +190,7 @@ class ModelProtection:
         """Return the present epoch with every neighbour that came."""
         return {peer: self.membership.epoch(peer) for peer in self.membership.proven}
 
-    def _places(self, round: int) -> Ints:
-        """Return the places of a row that a round releases, ``[Q]``."""
-        return places(self.plan.algorithm, self.plan.learner.layout.size, round=round).numpy()
-
     def _share(self) -> None:
         """Pass the secrets to the part that computes secure sums."""
         if self.relay is not None:
             self.relay.sum_sender.acquaint(self._secrets(self._epochs()))
-
-    def _here(self, round: int) -> frozenset[str]:
-        """Return the neighbours that take part in a round."""
-        return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))
-
-
-async def await_partners(
-    connection: Connection, lacking: Callable[[], frozenset[str]], *, notify: Callable[[Notice], None]
-) -> None:
-    """Wait for missing mask partners, at most for the timeout of the session.
-
-    What follows decides whether those that came are enough.
-
-    Parameters
-    ----------
-    connection
-        Looks again whenever somebody comes or goes.
-    lacking
-        Returns the partners to wait for; none once enough are present.
-    notify
-        Called with a notice of the partners that the release waits for.
-    """
-    missing = lacking()
-    if not missing:
-        return
-    patience = connection.session.shared.patience
-    me = connection.session.shared.me.peer
-    notify(PartnersAwaited(peer=me, partners=tuple(sorted(missing)), seconds=patience))
-    await connection.until(lambda: not lacking(), by=connection.clock() + patience)

@@ -3,79 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar, Unpack
 
 import torch
 
-from p2pfl.algorithms import Algorithm, AsyncLearner, State, train_while
-from p2pfl.core.errors import PeerError, UndecidedError
+from p2pfl.algorithms import Algorithm, AsyncLearner, State, StopCondition, train_while
+from p2pfl.core.errors import PeerError, PrivacyError, TopologyError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
 from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.protocol.agreement.attempt_reports import are_connected
+from p2pfl.network.peer.masking.mask_cover import MaskCover
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy import Masks
-from p2pfl.privacy.normal_stream import Ints
 from p2pfl.results.spending.meter import Meter
-from p2pfl.topology import Topology, metropolis
+from p2pfl.topology import Schedule, Topology, Weights, check_connected, flood_steps, weights_among
 
 Result = TypeVar("Result")
 
 MAX_ATTEMPTS = 8
 """Attempts at one round: the same update under m independent masks is hidden as under one of deviation 1 / sqrt(m)."""
 
+EARLIEST_STOP = 2
+"""First round before which peers may stop: the first release may be the model with which all begin."""
+
+STEPS_OF_HALF = 2**15
+"""Gossip steps of half an attempt at least: a flood of the condition to stop, if there is one, takes the first half."""
+
 
 class AgainError(PeerError):
     """Error for an attempt that has failed; the round is played again among those that are left."""
 
 
-class AttemptCover(Cover):
-    """Masks that cancel within an attempt, so that nothing of them is owed later.
+class StopReachedError(PeerError):
+    """Error for a round that is not played, because all members know that they stop before it."""
 
-    Attributes
-    ----------
-    attempt
-        Number of the attempt, which the masks name.
-    alone
-        True if the update of the round counts as hidden by its private noise alone.
-    drawn
-        Sum of the masks of the last release, grid points ``[1, P]``.
+
+def steps_of_half(period: int) -> int:
+    """Return the gossip steps of half an attempt on a schedule, whose graphs are those of the first steps again."""
+    return -(-STEPS_OF_HALF // period) * period
+
+
+def first_step(half: int, *, attempts: int, floods: bool) -> int:
+    """Return the first gossip step of a round's models after failed attempts; ``floods`` if a flood precedes them.
+
+    Examples
+    --------
+    >>> first_step(steps_of_half(3), attempts=1, floods=True)
+    98304
     """
-
-    attempt = 0
-    alone = False
-    drawn: Ints
-
-    def decide(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
-        """Choose the masks of the next release: with all mask partners among the members, which are returned.
-
-        Raises
-        ------
-        CoverError
-            Fewer partners are members than a release needs.
-        """
-        here = self.partners(round, present=present)
-        self._payment = self.ledger.take(Slot(self.attempt, round), partners=here)
-        self.slot, self.whole = self._payment.slot, here == self._neighbours(round)
-        if self.slot is not None and (self.alone or not self.whole):
-            self.charged.add(self.slot)
-        return here
-
-    def strangers(self, round: int, *, members: frozenset[str]) -> frozenset[str]:
-        """Return the mask partners among the members with which this peer shares no secret."""
-        return (self._neighbours(round) & members) - self._shared
-
-    def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
-        """Return the sum of the masks decided, grid points ``[1, P]``, and keep a copy of it."""
-        mask_sums = super().sums(peers, round=round, size=size, attempt=attempt)
-        self.drawn = mask_sums.copy()
-        return mask_sums
+    return half * (2 * attempts + int(floods))
 
 
 @dataclass
@@ -92,10 +73,10 @@ class Attempts:
         Function that returns the masks with all partners that were met.
     meter
         Meter of what this peer's updates cost.
-    topology
-        Graph of all peers.
-    steps
-        Gossip steps of an attempt.
+    topology, weights
+        Graph of all peers, and the planned weights of its gossip steps.
+    stop
+        Condition to stop before the last round, if any.
     goes_on
         True if a round without a missing peer is played again; otherwise this peer ends.
     members
@@ -105,11 +86,12 @@ class Attempts:
     """
 
     connection: Connection
-    cover: AttemptCover
+    cover: MaskCover
     masks: Callable[[], Masks]
     meter: Meter
-    topology: Topology
-    steps: int
+    topology: Topology | Schedule
+    weights: Sequence[Weights]
+    stop: StopCondition | None
     goes_on: bool
     members: tuple[str, ...]
     attempt: int
@@ -117,20 +99,23 @@ class Attempts:
     _first: int = 0  # attempt with which the round began
     _charged: bool = False  # True once the update of the round is charged
     _known: bytes = b""  # incarnations of the members when this peer chose its masks
+    _rows: dict[tuple[tuple[str, ...], int], dict[str, float]] = field(default_factory=dict)  # by members and phase
+    flooding: bool = False
 
     @property
     def _me(self) -> str:
-        return self.cover.ledger.peer
+        return self.cover.slots.peer
+
+    @property
+    def floods(self) -> bool:
+        """True if members flood at the beginning of the attempt whether they stop."""
+        return self.stop is not None and self._round >= EARLIEST_STOP
 
     @property
     def step(self) -> int:
-        """First gossip step of the attempt: those of later attempts at a round have later numbers."""
-        return (self.attempt - self._first) * self.steps
-
-    @property
-    def last(self) -> int:
-        """Last gossip step of the attempt."""
-        return self.step + self.steps - 1
+        """First gossip step of the flood or of the models: those of later attempts at a round have later numbers."""
+        half = steps_of_half(self.topology.period)
+        return first_step(half, attempts=self.attempt - self._first, floods=self.floods and not self.flooding)
 
     @property
     def abandoned(self) -> bool:
@@ -155,14 +140,48 @@ class Attempts:
         self._known = b""
         self.connection.submit(Try(round, self.attempt, self.members))
 
-    def row(self, planned: Mapping[str, float]) -> dict[str, float]:
-        """Return the weights of a gossip step among the members: as planned, or Metropolis weights without some peers.
+    def row(self, phase: int) -> dict[str, float]:
+        """Return the weights of a gossip step among the members, which conserve their mean.
 
-        Both are the same at both ends of an edge, so the mean of the members is conserved.
+        They are as planned; without some peers those of Metropolis, or of push-sum where edges do not weigh alike at
+        both ends.
         """
-        if self.members == self.topology.peers:
-            return dict(planned)
-        return metropolis(self.topology.among(self.members)).row(self._me)
+        here = self.members, phase
+        if here not in self._rows:
+            weights = self.weights[phase]
+            if self.members != self.topology.peers:
+                weights = weights_among(self.topology.at(phase), weights, self.members)
+            self._rows[here] = weights.row(self._me)
+        return dict(self._rows[here])
+
+    async def stops(self, net: Neighbourhood, *, moved: torch.Tensor | None, improving: torch.Tensor | None) -> bool:
+        """Flood at the beginning of an attempt whether the members stop, which all of them answer alike if it counts.
+
+        Parameters
+        ----------
+        net
+            Neighbourhood of the round.
+        moved, improving
+            Of the round before, as in :meth:`~p2pfl.algorithms.StopCondition.reached`; a peer that does not know them,
+            because it has begun with this round, holds the others back.
+        """
+        if self.stop is None or not self.floods:
+            return False
+        unknown = torch.full((1, 1), torch.inf, dtype=torch.float64)
+        self.flooding = True
+        try:
+            return await self.stop.reached(
+                net,
+                moved=None if self.stop.change is None else unknown if moved is None else moved,
+                improving=None if self.stop.patience is None else unknown if improving is None else improving,
+                steps=self.stop.steps if self.members == self.topology.peers else flood_steps(self._among()),
+            )
+        finally:
+            self.flooding = False
+
+    def _among(self) -> Topology | Schedule:
+        """Return the graph of the members."""
+        return self.topology.without({*self.topology.peers} - {*self.members})
 
     async def check(self, round: int) -> None:
         """End the attempt before this peer releases anything in it, if it cannot count any more."""
@@ -186,7 +205,7 @@ class Attempts:
             The update would cost more than is left of the budget.
         """
         await self.check(round)  # nothing is charged for what does not leave
-        covered = self.cover.covers(round, present=frozenset(self.members))
+        covered = self.cover.covers(round, members=frozenset(self.members))
         if not self._charged:
             self.cover.alone |= not covered
             await asyncio.to_thread(charge, whole=not self.cover.alone)
@@ -195,7 +214,7 @@ class Attempts:
     async def hide(self, round: int) -> None:
         """Choose fresh masks for the release of the attempt, unless it has failed already."""
         await self.check(round)
-        self.cover.decide(round, present=frozenset(self.members))
+        self.cover.decide(round, members=frozenset(self.members))
         self._known = self.connection.session.membership.incarnations(self.members)
 
     async def fail(self) -> NoReturn:
@@ -255,11 +274,13 @@ class Attempts:
                 f"round {self._round} did not complete, because {why}; start the run again, "
                 'or set privacy.departures to "go_on" if the update of such a peer may become visible'
             )
-        if not are_connected(self.members, {peer: self.topology.neighbours(peer) for peer in self.members}):
+        try:
+            check_connected(self._among())
+        except TopologyError:
             raise UndecidedError(
                 f"round {self._round} cannot be played again without {gone}, because the others are no longer "
                 "connected; start the missing peers and the run again, or choose a topology with more edges"
-            )
+            ) from None
         if self.attempt - self._first + 1 >= MAX_ATTEMPTS:
             raise UndecidedError(
                 f"round {self._round} has failed {MAX_ATTEMPTS} times, because models of living peers do not arrive; "
@@ -287,20 +308,40 @@ class RetryAttempt:
     ----------
     algorithm, attempts
         Algorithm of the peer, and its attempts.
+    improving
+        Function that returns ``[1, 1]``: 1 if the peer still found a better model in the round before; ``None`` if that
+        is not known.
     """
 
-    def __init__(self, algorithm: Algorithm, attempts: Attempts) -> None:
-        self.algorithm, self.attempts = algorithm, attempts
+    def __init__(
+        self, algorithm: Algorithm, attempts: Attempts, *, improving: Callable[[], torch.Tensor | None] = lambda: None
+    ) -> None:
+        self.algorithm, self.attempts, self.improving = algorithm, attempts, improving
+        self._moved: torch.Tensor | None = None
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
-        """Run one round, from the state before it in each attempt."""
-        once = CachedTraining(learner)
+        """Run one round, from the state before it in each attempt.
+
+        Raises
+        ------
+        StopReachedError
+            The members stop before this round.
+        """
+        once, attempts = CachedTraining(learner), self.attempts
         while True:
-            self.attempts.begin(round)
+            attempts.begin(round)
             try:
-                return await self.algorithm.round(state, once, net, round)
+                stops = await attempts.stops(net, moved=self._moved, improving=self.improving())
+                after = state if stops else await self.algorithm.round(state, once, net, round)
+                await attempts.report(complete=True)
             except AgainError:
                 once.rewind()
+            else:
+                break
+        if stops:
+            raise StopReachedError(f"the condition to stop held after round {round - 1}")
+        self._moved = None if attempts.stop is None else attempts.stop.moved(state, after)
+        return after
 
 
 class CachedTraining:
@@ -359,10 +400,17 @@ class MaskedRelease(Wrapped):
         super().__init__(net)
         self._attempts, self._round = attempts, round
         self._bare: Released | None = None  # without masks; it never leaves
+        self._released = -1  # attempt of the last release
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release the update, or in a later attempt what it was, under the masks of the attempt."""
         attempts, bare = self._attempts, self._bare
+        if attempts.attempt == self._released:
+            raise PrivacyError(
+                "the algorithm releases two models in a round, and masks hide one; release them as one model, or set "
+                'privacy.mode to "independent"'
+            )
+        self._released = attempts.attempt
         if bare is None:
             released = await self._net.release(rows, since=since, masses=masses)
             self._bare = self._mask(released, -1)

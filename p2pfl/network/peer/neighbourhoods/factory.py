@@ -12,7 +12,7 @@ from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.masking.round_attempts import Attempts
-from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood, Weighted, values
+from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood, values
 from p2pfl.network.peer.neighbourhoods.sum_neighbourhood import SummedLiveNeighbourhood
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.protocol.interface.effects import Collected
@@ -71,36 +71,36 @@ class AttemptedNeighbourhood(LiveNeighbourhood):
     ) -> None:
         super().__init__(connection, round=round, zstd=zstd, conserving=False, totalling=totalling)
         self.attempts = attempts
-        self._attempt = attempts.attempt
+        self._part: tuple[int, bool] | None = None  # attempt, and whether it floods the condition to stop
 
-    async def mix(self, released: Released) -> Released:
-        """Add up the models of the members; after the last gossip step, wait until the attempt counts.
+    @property
+    def begins(self) -> bool:
+        """True before the first gossip step of the attempt."""
+        return self._part != (self.attempts.attempt, self.attempts.flooding) or self.step == self.attempts.step
+
+    def _row_weights(self) -> dict[str, float]:
+        """Return the weights of this gossip step among the members of the attempt."""
+        attempts, part = self.attempts, (self.attempts.attempt, self.attempts.flooding)
+        if self._part != part:
+            if self._part is None or self._part[0] != part[0]:
+                self.received, self.missed = 0, []  # of the attempt that counts
+            self._part, self.step = part, attempts.step
+        return attempts.row(self._phase)
+
+    async def _model(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
+        """Return the sender's model of this gossip step.
 
         Raises
         ------
         AgainError
-            The attempt has failed, and the round is played again.
+            It is missing, so the attempt has failed, and the round is played again.
         UndecidedError
             This peer ends.
         """
-        attempts = self.attempts
-        if self._attempt != attempts.attempt:
-            self._attempt, self.step = attempts.attempt, attempts.step
-            self.received, self.missed = 0, []  # of the attempt that counts
-        weights = attempts.row(self._row_weights())
-        total = Weighted(released, weights[self.name])
-        for sender in await self._publish(released, weights):
-            delivery = await self._model(sender, like=released, weighted=released.masses is not None)
-            if delivery is None:
-                await attempts.fail()
-            total.add(sender, weights[sender], delivery)
-        last = self.step == attempts.last
-        self._close()
-        mixed = total.close()
-        self.record_step(released, mixed)
-        if last:
-            await attempts.report(complete=True)
-        return mixed
+        delivery = await super()._model(sender, like=like, weighted=weighted)
+        if delivery is None:
+            await self.attempts.fail()
+        return delivery
 
 
 class AsynchronousNeighbourhood(LiveNeighbourhood):

@@ -82,6 +82,11 @@ class LiveNeighbourhood:
         """The one peer whose row this is."""
         return (self.name,)
 
+    @property
+    def begins(self) -> bool:
+        """True before the first gossip step of the round."""
+        return self.step == 0
+
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Let the others see the row as it is."""
         check_public(since, "since")  # as where rows are hidden
@@ -220,10 +225,9 @@ class LiveNeighbourhood:
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
         )
-        masked = released.grid is not None
         if self.witness is not None:
             self.witness.send(released.row(0), round=self.round, step=self.step, mass=mass)
-        await self._send(Offer(Encoded(parts), phase, masked=masked))
+        await self._send(Offer(Encoded(parts), phase))
         return senders
 
     async def _send(self, offer: Offer) -> None:

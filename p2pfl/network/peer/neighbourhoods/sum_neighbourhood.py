@@ -14,6 +14,8 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.requests import Open
+from p2pfl.network.protocol.session.shared import PULSE
+from p2pfl.network.protocol.totals.convergecast import PIECE
 from p2pfl.network.secagg.sum_wait import Deadlines, SumWait
 from p2pfl.privacy.normal_stream import POINT_LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows
@@ -31,7 +33,9 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         return self.connection.relay
 
     async def mix(self, released: Released) -> Released:
-        """Give each receiver its term, and take the sum of the neighbours'; what did not come has the own row's weight.
+        """Send each receiver this peer's term, and take the sum of the neighbours'.
+
+        The weight of what does not arrive falls to the own row.
 
         Raises
         ------
@@ -47,14 +51,20 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         self.connection.submit(Open(gossip_step, tuple(senders), since=self.round))
         self.relay.sum_receiver.open(gossip_step, weighted=mass is not None)
         self.connection.look()
-        async with asyncio.TaskGroup() as tasks:
-            for receiver in edges.receivers_in(self._phase):
-                weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
-                slot = SumSlot(receiver, *gossip_step)
-                if weight and self.relay.sum_sender.shares_secrets(slot):
-                    tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
-            total = await self._get(senders)
-        here = self.relay.sum_receiver.here if total is not None else set[str]()
+        begun = self.idle_clock()
+        self.session.summing = True
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for receiver in edges.receivers_in(self._phase):
+                    weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
+                    slot = SumSlot(receiver, *gossip_step)
+                    if weight and self.relay.sum_sender.shares_secrets(slot):
+                        tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
+                total = await self._get(senders)
+        finally:
+            self.session.summing = False
+            self.seconds_waiting += self.idle_clock() - begun
+        here = self.relay.sum_receiver.called if total is not None else ()
         self._note(here, senders, accepted=total is not None)
         mixed = self._mix(
             released, points, total, _received_weights(weights, here, own=self.name, accepted=total is not None)
@@ -109,59 +119,66 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             self.relay.lacked(accepted)
 
     async def _give(self, slot: SumSlot, points: Floats, *, weight: float, mass: float | None) -> None:
-        """Send a receiver its term, once it is through with the one before."""
+        """Send a receiver this peer's term, once the participant set is known."""
         connection, sum_sender, gossip_step = self.connection, self.relay.sum_sender, (slot.round, slot.step)
         receiver = slot.receiver
-        if not await self._ready(
-            receiver, lambda: sum_sender.ready(receiver) or sum_sender.over(receiver, gossip_step)
-        ):
-            return
+        connection.post(f"in/{receiver}", sum_sender.prepare(slot, mass=mass))
+        await self._repeat(slot, lambda: sum_sender.called(receiver, gossip_step))
         async with self.relay.turn:
-            if sum_sender.over(slot.receiver, gossip_step):
-                return  # it went on without us
-            part, share = await asyncio.to_thread(lambda: sum_sender.mask(slot, portion(points, weight=weight)))
-            for term in sum_sender.give(part, share, mass=mass, piece=self.session.streams.chunk):
-                await connection.publish(Publish(f"in/{slot.receiver}", term))
+            if sum_sender.called(receiver, gossip_step):
+                share = await asyncio.to_thread(lambda: sum_sender.mask(slot, portion(points, weight=weight)))
+                for piece in sum_sender.give(slot, share, piece=min(PIECE, self.session.streams.chunk)):
+                    await connection.publish(Publish(f"in/{receiver}", piece))
+        await self._repeat(slot, lambda: False)
+        sum_sender.withhold(receiver)
+
+    async def _repeat(self, slot: SumSlot, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, the sum is over, or its receiver is not worth waiting for; repeat messages."""
+        connection, sum_sender, gossip_step = self.connection, self.relay.sum_sender, (slot.round, slot.step)
+        receiver, since = slot.receiver, connection.clock()
+
+        def done() -> bool:
+            return condition() or sum_sender.over(receiver, gossip_step) or not self._is_awaited(slot, since)
+
+        while not done():
+            await connection.until(done, by=connection.clock() + PULSE)
+            word = None if done() else sum_sender.unanswered(slot)
+            if word is not None:
+                connection.post(f"in/{receiver}", word)
+
+    def _is_awaited(self, slot: SumSlot, since: float) -> bool:
+        """Return whether a receiver may still need this peer: it may itself wait for the slowest of its senders.
+
+        This peer allows a receiver ``patience`` more than the receiver allows a sender.
+        """
+        session, receiver = self.session, slot.receiver
+        if receiver not in session.membership.present:
+            return False
+        if session.shared.progress.places.get(receiver, (0, 0)) > (slot.round, slot.step):
+            return False
+        until = session.waiting.deadline(receiver, since=since) + session.shared.patience
+        return self.connection.clock() < until
 
     async def _get(self, senders: Sequence[str]) -> Ints | None:
         """Return the sum of what the peers in :attr:`SumReceiver.here` contribute; ``None`` if it is withheld."""
         if not senders:
             return None
-        begun, connection, relay = self.idle_clock(), self.connection, self.relay
+        connection, relay = self.connection, self.relay
         collecting = SumWait(relay.sum_receiver, tuple(senders), self._deadlines, relay.lacking, connection.clock())
-        self.session.summing = True
-        try:
-            while not collecting.over:
-                for peers, message in collecting.decide(connection.clock()):
-                    for peer in sorted({*peers} & self.session.membership.present):
-                        connection.post(f"in/{peer}", message)
-                if not collecting.over:
-                    await connection.until(lambda: collecting.due(connection.clock()), by=collecting.until)
-        finally:
-            self.session.summing = False
-            self.seconds_waiting += self.idle_clock() - begun
+        while not collecting.over:
+            for peers, message in collecting.decide(connection.clock()):
+                for peer in sorted({*peers} & self.session.membership.present):
+                    connection.post(f"in/{peer}", message)
+            if not collecting.over:
+                await connection.until(lambda: collecting.due(connection.clock()), by=collecting.until)
         return collecting.total
 
     @property
     def _deadlines(self) -> Deadlines:
         session = self.session
         return Deadlines(
-            lambda: session.membership.present,
-            lambda peer, since: session.waiting.deadline(peer, since=since),
-            session.shared.patience,
+            lambda: session.membership.present, lambda peer, since: session.waiting.deadline(peer, since=since)
         )
-
-    async def _ready(self, receiver: str, ready: Callable[[], bool]) -> bool:
-        """Wait until a receiver is ready for a term; return whether it is."""
-        connection, deadlines = self.connection, self._deadlines
-        since = connection.clock()
-
-        def left() -> list[float]:
-            return deadlines.open([receiver], since=since, now=connection.clock())
-
-        while not ready() and (times := left()):
-            await connection.until(lambda: ready() or not left(), by=times[0])
-        return ready()
 
 
 def _received_weights(

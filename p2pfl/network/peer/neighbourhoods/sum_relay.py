@@ -8,14 +8,13 @@ from collections.abc import Callable
 
 from p2pfl.core.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.experiment import Plan
-from p2pfl.network.protocol.interface.effects import SLOW
 from p2pfl.network.protocol.ledgers.peer_ledgers import heaviest
 from p2pfl.network.protocol.wire.messages import ForOne
-from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Ready, RollCall
+from p2pfl.network.protocol.wire.total_messages import Again, Subtotal, Total
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.seal import Seal, Sums
 from p2pfl.network.secagg.sender import SumSender
-from p2pfl.privacy.keys import Source
 from p2pfl.privacy.secagg.protocol import Sum, SumSlot
 from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import Weights
@@ -26,10 +25,12 @@ def common_sums(weights: Weights, *, size: int, width: int, colluders: int) -> S
 
     ``size``, ``width`` and ``colluders`` are those of :class:`p2pfl.privacy.secagg.protocol.Sum`.
     """
+    places = {peer: place for place, peer in enumerate(weights.peers)}
 
     def find(slot: SumSlot) -> Sum | None:
         senders = tuple(peer for peer in weights.row(slot.receiver) if peer != slot.receiver)
-        return Sum(slot, senders, size=size, width=width, colluders=colluders) if senders else None
+        given = {"place": places[slot.receiver], "size": size, "width": width, "colluders": colluders}
+        return Sum(slot, senders, **given) if senders else None
 
     return find
 
@@ -76,38 +77,36 @@ class SumRelay:
         self.turn = asyncio.Lock()
         self.missed: Counter[str] = Counter()
 
-    async def receive(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
-        """Take a neighbour's word; what is to be said to whom.
+    def receive(self, sender: str, message: ForOne | Total) -> list[tuple[str, ForOne | Total]]:
+        """Handle a neighbour's message; return the messages to send, with their receivers.
 
         Raises
         ------
         DecodeError
-            It is not to be listened to.
+            The message is not credible, or must not be answered.
         """
         try:
-            return await self._receive(sender, message)
+            return self._receive(sender, message)
         except (PrivacyError, BudgetError) as error:
             raise DecodeError(str(error)) from None
 
-    async def _receive(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
+    def _receive(self, sender: str, message: ForOne | Total) -> list[tuple[str, ForOne | Total]]:
+        mine, answers = self.sum_receiver, list[Subtotal | Total]()
         match message:
-            case Term():
-                self.sum_receiver.take(sender, message)
+            case Ready():
+                call = mine.take(sender, message)
+                return [] if call is None else [(sender, call)]
             case RollCall():
-                answer = self.sum_sender.consent(sender, message)
+                answers = self.sum_sender.take(sender, message)
                 if not self.sum_sender.is_whole(sender, message):
                     self._check(sender)
-                return [] if answer is None else [(sender, answer)]
-            case ParticipantsConfirmed():
-                agreed = self.sum_receiver.receive_consent(sender, message)
-                return [] if agreed is None else [(peer, agreed) for peer in self.sum_receiver.called]
-            case Agreements():
-                return [(sender, self.sum_sender.unlock(sender, message))]
-            case Unmasking() if self.sum_receiver.size > SLOW:
-                await asyncio.to_thread(self.sum_receiver.unlock, sender, message)
-            case Unmasking():
-                self.sum_receiver.unlock(sender, message)
-        return []
+            case Subtotal():
+                return [(peer, each) for each in mine.receive(sender, message) for peer in mine.called]
+            case Again() if message.number == mine.number:
+                answers = mine.receive(sender, message)
+            case Again() | Total():
+                answers = self.sum_sender.receive(sender, message)
+        return [(sender, each) for each in answers]
 
     def _check(self, receiver: str) -> None:
         try:
@@ -117,15 +116,13 @@ class SumRelay:
             raise
 
 
-def sum_relay(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter) -> SumRelay:
+def sum_relay(plan: Plan, peer: str, *, seal: Seal, meter: Meter) -> SumRelay:
     """Return one peer's part in the sums of an experiment.
 
     Parameters
     ----------
     seal
         Signs what it says of sums, and reads what others do.
-    source
-        Of its own masks.
     meter
         Counts what sums show that lack a term.
     """
@@ -133,7 +130,7 @@ def sum_relay(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter
     sums = common_sums(plan.weights[0], size=plan.shared, width=plan.ring, colluders=colluders)
     return SumRelay(
         bits=plan.protection.settings.bits,
-        sum_sender=SumSender(peer, sums=sums, seal=seal, source=source),
+        sum_sender=SumSender(peer, sums=sums, seal=seal),
         sum_receiver=SumReceiver(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
         lacking=meter.expose,
         lacked=lambda accepted: meter.exposed() if accepted else meter.doubt(),

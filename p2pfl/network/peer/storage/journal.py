@@ -10,7 +10,6 @@ import msgspec
 
 from p2pfl.core.errors import StorageError
 from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal, MaskNotes
 from p2pfl.network.protocol.ledgers.slots import END, START, Slot
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
@@ -27,8 +26,8 @@ class Journal(msgspec.Struct, frozen=True):
         The private X25519 key of all incarnations in this run; erased when the run has ended.
     released
         The last round of which anything hidden may have been sent; -1 before.
-    until, notes
-        The mask ledger's.
+    until
+        Slot before which all names of masks may have been used.
     costs
         Costs of releases so far, and how many there were of each.
     ended
@@ -45,7 +44,6 @@ class Journal(msgspec.Struct, frozen=True):
     key: bytes
     released: int = -1
     until: Slot = START
-    notes: dict[str, MaskNotes] = {}
     costs: tuple[tuple[Cost, int], ...] = ()
     ended: int = -1
     alone: tuple[Slot, ...] = ()
@@ -68,11 +66,6 @@ class Journal(msgspec.Struct, frozen=True):
         return self.until == END
 
     @property
-    def masks(self) -> MaskJournal:
-        """Journal of the mask ledger, from :attr:`until` and :attr:`notes`."""
-        return MaskJournal(self.until, self.notes)
-
-    @property
     def spent(self) -> Counter[Cost]:
         """Number of releases by cost, from :attr:`costs`."""
         return Counter(dict(self.costs))
@@ -81,7 +74,7 @@ class Journal(msgspec.Struct, frozen=True):
         self,
         *,
         round: int,
-        masks: MaskJournal,
+        until: Slot,
         spent: Mapping[Cost, int],
         alone: Collection[Slot] = (),
         sampled: Mapping[SampledSteps, int] | None = None,
@@ -91,8 +84,7 @@ class Journal(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             self,
             released=max(self.released, round),
-            until=masks.until,
-            notes={**masks.notes},
+            until=until,
             costs=tuple(sorted(spent.items())),
             alone=tuple(sorted(alone)),
             samplings=tuple(sorted((sampled or {}).items())),

@@ -87,7 +87,7 @@ class Keeper:
             key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
             self.journal = replace(self.journal, key=key)
         if self.former.bare:  # masks under the old key are in rows that are lost
-            self.journal = replace(self.journal, until=START, notes={})
+            self.journal = replace(self.journal, until=START)
         self.nonce = Announced.draw(source, peer=peer, incarnation=self.journal.incarnation).nonce
         self._written = self.journal
         self._saving: asyncio.Task[None] | None = None

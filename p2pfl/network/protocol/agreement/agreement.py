@@ -22,8 +22,9 @@ are for v. The proposer took the highest of these, which is v. This is a contrad
 :mod:`p2pfl.network.protocol.agreement.proofs`.
 
 *Progress.* No protocol decides within a fixed time if messages can be delayed without bound. This one decides once a
-majority can communicate and one proposer is not overtaken while its messages travel: proposers wait in the order of
-their names, and twice as long after each ballot.
+majority can communicate and one proposer is not overtaken while its messages travel. Each ballot number belongs to one
+member, in turn, and turns become twice as long with each cycle. Nobody promises a ballot before its turn, so no
+Byzantine member overtakes others in theirs.
 
 References
 ----------
@@ -79,7 +80,7 @@ from p2pfl.network.protocol.wire.verdict_messages import (
 )
 
 MAX_DOUBLINGS = 6
-"""Maximum number of doublings of the pause between two ballots of one proposer."""
+"""Maximum number of doublings of the turn of a proposer."""
 
 LEAP = 1 << 16
 """Ballot numbers that one request can use up: a member ignores requests further above all ballots that it knows of."""
@@ -92,6 +93,27 @@ def empty_signature(statement: bytes) -> bytes:
     """Return an empty signature."""
     del statement
     return b""
+
+
+def turn(number: int, seats: int) -> int:
+    """Return the number of pauses from the turn of ballot 1 up to that of another one.
+
+    Parameters
+    ----------
+    number
+        Number of the ballot, from 1 on.
+    seats
+        Number of members of the committee, each of which has one turn in each cycle.
+
+    Examples
+    --------
+    >>> [turn(number, 3) for number in range(1, 8)]
+    [0, 1, 2, 3, 5, 7, 9]
+    """
+    cycle, rank = divmod(number - 1, seats)
+    doublings = min(cycle, MAX_DOUBLINGS)
+    length = 1 << doublings
+    return seats * (length - 1) + ((cycle - doublings) * seats + rank) * length
 
 
 @dataclass
@@ -152,7 +174,8 @@ class Agreement:
     _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
     _preparing: Ballot | None = None
     _prevented: frozenset[str] = frozenset()  # members that have promised a higher ballot than that
-    _began: int = 0  # number of ballots that this incarnation began
+    _cycle: int = 0  # cycle of the next ballot that this incarnation begins
+    _postponers: frozenset[str] = frozenset()  # members for which this one has let a turn pass
     _highest: int = 0  # number of the highest known ballot
     _durable: MemberRecord = BLANK
     _written: MemberRecord | None = None  # write in progress
@@ -244,40 +267,61 @@ class Agreement:
     def _wait(self) -> None:
         """Schedule a ballot, after a pause in which the members ranked before this one can begin theirs."""
         if self.record.decided is None and self.due == math.inf and self.me in self.committee.members:
-            self.due = self._now + self.pause * self._rank
+            self.due = self._now + self.pause * self.until(self._next_number())
 
     def _postpone(self, proposer: str) -> None:
-        """Delay this member's next ballot, so that the proposer of another ballot has time to finish it.
+        """Let one turn of this member pass, so that another proposer has time to finish its ballot.
 
-        The owner begins a ballot if it hears nobody. Its request may arrive late, even after it has left, so it
-        does not delay a ballot that is due.
+        Each proposer delays this member once, or else a Byzantine one could do so for ever. The owner begins a ballot
+        if it hears nobody. Its request may arrive late, even after it has left, so it delays no ballot that is due.
         """
-        if proposer == self.committee.owner and self.due < math.inf:
+        if proposer in self._postponers or (proposer == self.committee.owner and self.due < math.inf):
             return
-        later = self._now + self.pause * (len(self.committee.members) + self._rank)
-        self.due = later if self.due == math.inf else max(self.due, later)
+        self._postponers |= {proposer}
+        self.due = (self._now if self.due == math.inf else self.due) + self._gap
+        self._cycle += 1
 
     @property
-    def _rank(self) -> int:
-        """Number of members that begin a ballot before this one; the owner is last, because it is in doubt."""
+    def _gap(self) -> float:
+        """Seconds from the turn of this member in a cycle to that in the next one."""
+        seats, number = len(self.committee.members), self._number(self._cycle)
+        return self.pause * (turn(number + seats, seats) - turn(number, seats))
+
+    def until(self, number: int) -> int:
+        """Return the number of pauses up to the turn of a ballot, for a member that begins to doubt."""
+        seats = len(self.committee.members)
+        return turn(number, seats) - turn(max(self.record.promised.number, 0) + 1, seats)
+
+    def takes_turn(self, ballot: Ballot) -> bool:
+        """Return whether the proposer of a ballot is the member to which its number belongs."""
         owner, *others = self.committee.members
-        return [*others, owner].index(self.me)
+        return [*others, owner][(ballot.number - 1) % len(self.committee.members)] == ballot.proposer
+
+    def _number(self, cycle: int) -> int:
+        """Return the number of this member's ballot in a cycle; the owner is last, because it is in doubt."""
+        owner, *others = self.committee.members
+        return cycle * len(self.committee.members) + [*others, owner].index(self.me) + 1
+
+    def _next_number(self) -> int:
+        """Move on to the first cycle in which this member's ballot is above all known ones; return its number."""
+        while self._number(self._cycle) <= self._highest:
+            self._cycle += max(1, (self._highest - self._number(self._cycle)) // len(self.committee.members))
+        return self._number(self._cycle)
 
     def _tick(self) -> None:
-        if self._now < self.due:
-            return
-        doublings = min(self._began, MAX_DOUBLINGS)
-        self.due = self._now + self.pause * (len(self.committee.members) + self._rank) * 2**doublings
-        self._prepare()
+        if self._now >= self.due:
+            self._prepare()
 
     # ------------------------------------------------------------------ proposing
 
     def _prepare(self) -> None:
         """Begin a ballot above all known ones."""
-        if self._highest + 1 >= HIGHEST:
+        number = self._next_number()
+        self.due = self._now + self._gap
+        if number >= HIGHEST:
             return
-        self._highest += 1
-        self._began += 1
+        self._highest = number
+        self._cycle += 1
         ballot = Ballot(self._highest, self.me)
         self._preparing, self._promises, self._prevented = ballot, {}, frozenset()
         self.record = msgspec.structs.replace(self.record, promised=ballot)
@@ -304,7 +348,7 @@ class Agreement:
             return
         if promise.ballot > self._preparing and sender not in self._prevented | {*self._promises}:
             self._prevented |= {sender}
-            self._possible(promise.ballot)
+            self._catch_up(promise.ballot)
         if promise.ballot != self._preparing or not self._honest(promise):
             return
         if not reports(promise, committee=self.committee):
@@ -443,14 +487,22 @@ class Agreement:
     def _possible(self, ballot: Ballot) -> bool:
         """Return whether a requested ballot can exist and is not far above all known ones, and record its number.
 
-        Members that are far behind catch up by ``LEAP`` with each request, and with each member that prevents a
-        ballot of theirs. Numbers in votes need no limit: only what a majority states matters.
+        Members that are far behind catch up by ``LEAP`` with each request. Numbers in votes need no limit: only what a
+        majority states matters.
         """
         if not self.committee.owns(ballot):
             return False
         most = self._highest + LEAP
         self._highest = max(self._highest, min(ballot.number, most))
         return ballot.number <= most
+
+    def _catch_up(self, ballot: Ballot) -> None:
+        """Move this member's next ballot above one that prevents its last one, by one more cycle at most.
+
+        Else one Byzantine member could move it to a turn that never comes.
+        """
+        if self.committee.owns(ballot):
+            self._highest = max(self._highest, min(ballot.number, (self._cycle + 1) * len(self.committee.members)))
 
     def _receive_prepare(self, sender: str, ballot: Ballot) -> None:
         """Promise a ballot, or answer with the higher promise that prevents it."""
@@ -475,7 +527,8 @@ class Agreement:
         """Record a decision, on which the peer acts once it is durable, and discard all other state."""
         self.record = MemberRecord(decided=decision)
         self._votes, self._acceptances, self._promises, self._preparing, self._proposed = {}, {}, {}, None, None
-        self._prevented, self._highest, self._began, self.due = frozenset(), 0, 0, math.inf
+        self._prevented, self._highest, self._cycle, self.due = frozenset(), 0, 0, math.inf
+        self._postponers = frozenset()
         self._store()
 
     # ------------------------------------------------------------------ records and messages that wait for them

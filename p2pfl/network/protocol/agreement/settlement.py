@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, empty_signature
+from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, empty_signature, turn
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Believe,
@@ -96,7 +96,8 @@ class Settlement:
     _slow: frozenset[str] = frozenset()
     _ready: float = math.inf  # time at which this member first knew which outcome it wants
     _doubted: bool = False
-    _early: dict[str, MessageReceived] = field(default_factory=dict)  # requests, until this peer doubts too
+    _start: float = math.inf  # time of the turn of ballot 1 at this member, which doubts the owner from then on
+    _early: dict[str, tuple[int, MessageReceived]] = field(default_factory=dict)  # by member, a request before its turn
     _requests: dict[str, float] = field(default_factory=dict)  # by member, the time of its last one
     _repeats: dict[str, float] = field(default_factory=dict)  # by member, when it last got everything again
     _announced: bool = False
@@ -128,9 +129,14 @@ class Settlement:
         if isinstance(message, Reports):
             return self._receive_reports(sender, message, now=now)
         received = MessageReceived(sender, message)
-        if isinstance(message, Prepare) and not self._welcome(received, now=now):
+        if not isinstance(message, Prepare):
+            return [*self._handle(received, now=now), *self._reconsider(now=now)]
+        if not self.agreement.takes_turn(message.ballot) or self._hurries(sender, now=now):
             return []
-        return [*self._handle(received, now=now), *self._reconsider(now=now)]
+        if self.agreement.record.decided is not None:
+            return self._handle(received, now=now)
+        self._early[sender] = message.ballot.number, received
+        return [*self._welcome(now=now), *self._reconsider(now=now)]
 
     def doubt(self, *, gone: Collection[str], slow: Collection[str], now: float) -> list[Effect]:
         """Take it that members are gone, or have not reported for too long; these may be dropped."""
@@ -149,7 +155,7 @@ class Settlement:
 
     def tick(self, *, now: float) -> list[Effect]:
         """Handle the passage of time."""
-        return [*self._reconsider(now=now), *self._handle(TimePassed(), now=now)]
+        return [*self._reconsider(now=now), *self._welcome(now=now), *self._handle(TimePassed(), now=now)]
 
     def request(self, others: Collection[str] = ()) -> list[Effect]:
         """Ask the committee and other peers for the decision, with this peer's report, which may be lost."""
@@ -285,24 +291,30 @@ class Settlement:
 
     def _begin_doubt(self, *, now: float) -> list[Effect]:
         """Begin to decide without the owner, and let the others know the reports that they may lack."""
-        self._doubted = True
-        early, self._early = self._early, {}
+        self._doubted, self._start = True, now + self.agreement.pause * self.agreement.until(1)
         effects: list[Effect] = [*self._pass_on(self.committee.members)]
         effects += self._handle(Doubt(), now=now)
-        for received in early.values():
-            effects += self._handle(received, now=now)
-        return effects
+        return [*effects, *self._welcome(now=now)]
 
-    def _welcome(self, received: MessageReceived, *, now: float) -> bool:
-        """Return whether to answer a request now: once this member doubts too, and not too often."""
-        sender = received.sender
+    def _hurries(self, sender: str, *, now: float) -> bool:
+        """Return whether a member asks for promises too often."""
         if now < self._requests.get(sender, -math.inf) + self.pause / 2:
-            return False
-        self._requests[sender] = now
-        if self._doubted or self.agreement.record.decided is not None:
             return True
-        self._early[sender] = received
+        self._requests[sender] = now
         return False
+
+    def _welcome(self, *, now: float) -> list[Effect]:
+        """Answer requests for promises in the turn of their ballots, once this member doubts too."""
+        effects: list[Effect] = []
+        early, self._early = self._early, {}
+        for sender, (number, received) in early.items():
+            due = self._start + self.pause * turn(number, len(self.committee.members))
+            if now >= due:
+                effects += self._handle(received, now=now)
+            else:
+                self._early[sender] = number, received
+                effects += [TickAt(due)] if due < math.inf else []
+        return effects
 
     # ------------------------------------------------------------------ effects
 

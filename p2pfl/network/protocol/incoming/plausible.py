@@ -7,8 +7,7 @@ it never sent. Such a message is refused before anything of it is stored.
 from __future__ import annotations
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.ledgers.slots import END
-from p2pfl.network.protocol.wire.messages import Account, Pulse
+from p2pfl.network.protocol.wire.messages import Pulse
 
 AFTER = 8
 """Rounds that peers play after the last of the experiment, to settle and to agree, and some to spare."""
@@ -54,20 +53,6 @@ def playable(round: int, *, last: int) -> None:
     """
     if round > last:
         raise DecodeError(f"round {round} is after the last round, {last}")
-
-
-def account(claim: Account, *, last: int) -> None:
-    """Refuse an account of masks in rounds that nobody plays; the mask ledger looks at the rest.
-
-    Raises
-    ------
-    DecodeError
-        A release that it names is of a round after the last.
-    """
-    for masked in claim.masks.values():
-        named = [stop - 1 for _, _, stop in masked.runs]
-        named += [round for attempt, round in (masked.until, masked.received, masked.paid) if (attempt, round) != END]
-        playable(max(named, default=0), last=last)
 
 
 def largest(row_bytes: int) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 from p2pfl.core.errors import P2PFLError, PeerError
 from p2pfl.network.protocol.interface.events import Read
 from p2pfl.network.protocol.wire.messages import ForOne, Message
+from p2pfl.network.protocol.wire.total_messages import Total
 from p2pfl.network.protocol.wire.trailer import Trailer
 from p2pfl.network.protocol.wire.wire_rows import Delivery, read_rows
 from p2pfl.privacy.total_masks import Ring
@@ -109,10 +110,10 @@ class Parse:
 
 @dataclass(frozen=True)
 class ProcessSum:
-    """Instruction to process a neighbour's message of a secure sum; a ``Summed`` follows before any other arrival."""
+    """Instruction to process a neighbour's message of a secure sum; a ``SumRefused`` follows if it is not credible."""
 
     sender: str
-    message: ForOne
+    message: ForOne | Total
 
 
 @dataclass(frozen=True)

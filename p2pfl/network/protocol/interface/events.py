@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p2pfl.network.protocol.interface.requests import Request
-from p2pfl.network.protocol.wire.messages import ForOne
 from p2pfl.network.protocol.wire.wire_rows import Parsed
 
 # ---------------------------------------------------------------------- arrivals
@@ -78,26 +77,23 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Summed:
-    """Result of processing a message of a secure sum.
+class SumRefused:
+    """Refusal of a message of a secure sum.
 
     Parameters
     ----------
-    sender
-        Sender of the message.
-    answers
-        Receivers and the messages to publish to them; ``None`` if the message was refused.
+    sender, kind
+        Sender and type of the message.
     equivocated
-        True if the sender has signed two different statements.
+        True if the sender has signed two different participant sets of one sum.
     """
 
     sender: str
     kind: str
-    answers: tuple[tuple[str, ForOne], ...] | None
     equivocated: bool = False
 
 
-Arrival = Received | Read | Summed
+Arrival = Received | Read | SumRefused
 """Arrival from the network, as received or as processed by the shell."""
 
 Outcome = Tick | Connected | Subscribed | Published | Flushed | Stored

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.network.protocol.wire.wire_rows import Encoded
 from p2pfl.privacy.total_masks import Ring
@@ -60,7 +59,6 @@ class Resume:
     page: Page
     rows: Rows
     round: int
-    journal: MaskJournal | None
 
 
 @dataclass(frozen=True)
@@ -116,15 +114,12 @@ class Offer:
         Encoded model.
     phase
         Phase of the schedule whose listeners receive the model.
-    masked
-        True if the model is a release on the grid of masks; partners are then informed which masks it contains.
     newest
         True if the model is skipped while the previous one is not on its way yet.
     """
 
     model: Encoded
     phase: int
-    masked: bool = False
     newest: bool = False
 
 
@@ -248,19 +243,12 @@ class NextRound:
 
 @dataclass(frozen=True)
 class Finish:
-    """Request to promise that one ledger is final, and to wait for the same promise of all partners.
+    """Request to promise that flows are final, or that no release follows, and to wait for the promise of all partners.
 
     Answered by ``Settled``.
     """
 
-    ledger: Literal["masks", "flows"]
-
-
-@dataclass(frozen=True)
-class Compare:
-    """Request to send an account to partners and to wait for theirs; answered by ``Settled``."""
-
-    partners: frozenset[str]
+    about: Literal["releases", "flows"]
 
 
 @dataclass(frozen=True)
@@ -304,7 +292,6 @@ Request = (
     | Join
     | NextRound
     | Finish
-    | Compare
     | Stop
     | Leave
 )

@@ -1,14 +1,13 @@
-"""Both ledgers of a peer: which models and masks of its partners it has applied, and which corrections are pending.
+"""Ledgers of a peer: which models of its partners it has applied, and which names of masks it has used.
 
-The two ledgers decide (:mod:`p2pfl.network.protocol.ledgers.flows`, :mod:`p2pfl.network.protocol.ledgers.mask_ledger`);
-this module connects them with the messages of one incarnation. A checkpoint holds the :class:`Page` that belongs to its
-model, and a later incarnation continues from it. The journal of masks must not go back with the model, so it is kept
-separately (:mod:`p2pfl.network.peer.storage.checkpoint`).
+This module connects :mod:`p2pfl.network.protocol.ledgers.flows` with the messages of one incarnation. A checkpoint
+holds the :class:`Page` that belongs to its model, and a later incarnation continues from it. The slots of masks
+(:mod:`p2pfl.network.protocol.ledgers.mask_slots`) must not go back with the model, so the journal keeps them.
 
 A flow that is found late belongs to the models of an earlier gossip step. In plain gossip it would by now be part of
 them unchanged, so it enters with the next gossip step of the same release, in the next round if necessary. It does not
 enter what is released, which other peers have already received. Accelerated gossip has no such rule: there flows are
-not conserved, and masks are refused (:mod:`p2pfl.experiment.settings_rules`).
+not conserved. Under masks there are none, because a round counts once all its models have arrived.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ import torch
 
 from p2pfl.core.errors import DecodeError, P2PFLError
 from p2pfl.core.neighbourhood import Released
-from p2pfl.network.protocol.ledgers import mask_ledger as ledger
-from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, FlowNotes, GossipStep, Row
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
-from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows, encode_masks, read
-from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.network.protocol.wire.messages import Account, FlowStatement, Masked
+from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots
+from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows
+from p2pfl.network.protocol.ledgers.slots import START, Slot
+from p2pfl.network.protocol.wire.messages import Account, FlowStatement
 from p2pfl.network.protocol.wire.wire_rows import Delivery
 
 WINDOW = 4
@@ -72,8 +69,10 @@ class PeerLedgers:
     peer
         Whose.
     gossip, masks
-        Partners of either kind; ``None`` where flows are not conserved: directed, asymmetric or accelerated mixing, or
-        models so large that none should be held.
+        Partners of either kind; ``None`` where flows are not conserved: directed, asymmetric or accelerated mixing,
+        masks, or models so large that none should be held.
+    until
+        Slot before which all names of masks may have been used.
     heaviest
         No row of a larger mass is applied.
     """
@@ -84,15 +83,16 @@ class PeerLedgers:
         *,
         gossip: Iterable[str] | None = None,
         masks: Iterable[str] = (),
+        until: Slot = START,
         heaviest: float = 0.0,
     ) -> None:
         self.heaviest = heaviest
         self.peer = peer
         self.conserving = gossip is not None
         self.flows = FlowLedger(tuple(gossip or ()), window=WINDOW, room=ROOM)
-        self.masks = MaskLedger(peer, partners=tuple(masks))
-        self.halves: set[tuple[str, Slot]] = set()
-        """Masks of own releases that a partner lacks, with the partner."""
+        self.masks = MaskSlots(peer, partners=tuple(masks), until=until)
+        self.over: set[str] = set()
+        """Partners that have promised to release nothing more."""
         self.unaware: set[str] = set()
         """Partners that may have models of an earlier incarnation, and have not reported that they know this one."""
         self._owed: dict[int, Row] = {}
@@ -147,12 +147,9 @@ class PeerLedgers:
             for name, each in noted.items()
         }
         owed = {chain: saved for chain, row in self._owed.items() if (saved := kept(row)) is not None}
-        (masks, epochs), (lost, lost_epochs) = encode_masks(self.masks.applied_masks()), encode_masks(self.masks.lost)
-        gossip_steps = tuple(sorted(self._chain_of.items()))
-        keys = self.masks.keys
-        return Page(partners, owed, gossip_steps, masks, self.mass, keys, lost, epochs, lost_epochs), rows
+        return Page(partners, owed, tuple(sorted(self._chain_of.items())), self.mass), rows
 
-    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.MaskJournal | None) -> None:
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int) -> None:
         """Continue from the page of an earlier incarnation; what it lacks from before ``round`` is never applied.
 
         Parameters
@@ -161,8 +158,6 @@ class PeerLedgers:
             Of a checkpoint; former partners are left out.
         round
             First round in which this incarnation takes part.
-        journal
-            Newest journal of masks.
         """
         partners = self.flows.partners
         notes = {
@@ -180,27 +175,17 @@ class PeerLedgers:
         self._owed = {chain: rows[name] for chain, name in page.owed.items()}
         self._chain_of = dict(page.gossip_steps)
         self.mass = page.mass
-        self._carry(page, journal)
         self.unaware |= partners
         self._last.clear()  # reported before, and to be reported again
 
-    def _carry(self, page: Page, journal: ledger.MaskJournal | None) -> None:
-        """Continue with the masks of a page and a journal."""
-        met, epochs, partners = self.masks.keys, self.masks.epochs, self.masks.partners
-        carried, lost = read(page.masks, page.epochs), read(page.lost, page.lost_epochs)
-        self.masks = MaskLedger(
-            self.peer, partners=partners, journal=journal, carried=carried, under=page.keys, lost=lost
-        )
-        for partner, key in met.items():
-            self.masks.meet(partner, key, epoch=epochs[partner])
-
-    def begin(self, partner: str, *, incarnation: int, key: bytes, epoch: bytes = b"") -> None:
-        """Accept an incarnation of a partner, which masks under a key in the epoch that begins with it."""
+    def begin(self, partner: str, *, incarnation: int, epoch: bytes = b"") -> None:
+        """Accept an incarnation of a partner, which masks in the epoch that begins with it."""
         self._last.pop(partner, None)  # its accounts are numbered from 1 again
         self._next[partner] = incarnation
         self._incarnations.setdefault(partner, incarnation)
+        self.over.discard(partner)
         if partner in self.masks.partners:
-            self.masks.meet(partner, key, epoch=epoch)
+            self.masks.epochs[partner] = epoch
 
     def behind(self, partner: str) -> bool:
         """Return whether the flows belong to an earlier incarnation of a partner than the current one."""
@@ -272,10 +257,10 @@ class PeerLedgers:
 
     # ------------------------------------------------------------------ accounts
 
-    def news(self, *, released: bool) -> bool:
+    def news(self) -> bool:
         """Return whether to report to partners now, with the model of a gossip step."""
         self._silent += 1
-        return self._silent > STEPS_BETWEEN_REPORTS or (released and bool(self.masks.partners))
+        return self.conserving and self._silent > STEPS_BETWEEN_REPORTS
 
     def note_missed_model(self) -> None:
         """Note that a model did not arrive, so that partners get a report soon."""
@@ -291,14 +276,13 @@ class PeerLedgers:
         reported = sorted(moved.items(), key=lambda each: len(each[1]))
         if reported:
             reported[-1] = reported[-1][0], []  # all other partners
-        masked = {name: _masked_statement(self.masks.statement(name)) for name in self.masks.journal().notes}
         incarnations = {
             name: incarnation for name, incarnation in sorted(self._incarnations.items()) if name in self.flows.partners
         }
-        return Account(incarnation, self._number, reported, masked, incarnations=incarnations)
+        return Account(incarnation, self._number, reported, over=self.masks.over, incarnations=incarnations)
 
-    def receive(self, partner: str, account: Account, *, incarnation: int, key: bytes = b"") -> None:
-        """Apply a partner's account; ``incarnation`` and ``key`` are those of this peer.
+    def receive(self, partner: str, account: Account, *, incarnation: int) -> None:
+        """Apply a partner's account; ``incarnation`` is that of this peer.
 
         Raises
         ------
@@ -309,20 +293,19 @@ class PeerLedgers:
             return
         self._last[partner] = account.number
         try:
-            self._receive(partner, account, incarnation, key)
+            self._receive(partner, account, incarnation)
         except (P2PFLError, ValueError) as error:
             raise DecodeError(f'the account of "{partner}" is impossible: {error}') from None
 
-    def _receive(self, partner: str, account: Account, incarnation: int, key: bytes) -> None:
+    def _receive(self, partner: str, account: Account, incarnation: int) -> None:
         me = self.peer
         if partner in self.flows.partners:
             statement = next((statement for statement, names in account.flows if me in names or not names), None)
             if statement is not None and _meant(statement, account.incarnations.get(me), incarnation=incarnation):
                 self.unaware.discard(partner)
                 self._due_back(self.flows.receive(partner, statement))
-        if partner in self.masks.partners and me in account.masks and account.masks[me].key in (b"", key):
-            self.masks.receive(partner, _masks(account.masks[me]))
-            self.halves |= {(partner, slot) for slot in self.masks.uncovered_slots(partner)}
+        if account.over:
+            self.over.add(partner)
 
 
 def _meant(statement: FlowStatement, reported: int | None, *, incarnation: int) -> bool:
@@ -331,22 +314,3 @@ def _meant(statement: FlowStatement, reported: int | None, *, incarnation: int) 
     A partner that has never met it cannot have applied anything of it.
     """
     return reported == incarnation if reported is not None else not (statement.applied or statement.pending)
-
-
-def _masked_statement(statement: ledger.MaskStatement) -> Masked:
-    return Masked(
-        statement.since,
-        statement.until,
-        statement.reported.runs,
-        statement.received,
-        statement.paid,
-        statement.key,
-        statement.reported.epochs,
-    )
-
-
-def _masks(statement: Masked) -> ledger.MaskStatement:
-    slots = [Slot(*each) for each in (statement.since, statement.until, statement.received, statement.paid)]
-    return ledger.MaskStatement(
-        slots[0], slots[1], DrawnSlots.read(statement.runs, statement.epochs), slots[2], slots[3], statement.key
-    )

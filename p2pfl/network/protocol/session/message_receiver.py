@@ -5,7 +5,7 @@ from __future__ import annotations
 from p2pfl.core.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.network.protocol.incoming import plausible
 from p2pfl.network.protocol.interface.effects import SLOW, Parse, ProcessSum
-from p2pfl.network.protocol.interface.events import Read, Received, Summed
+from p2pfl.network.protocol.interface.events import Read, Received, SumRefused
 from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.network.protocol.session.decisions.commits import Commits
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
@@ -26,9 +26,10 @@ from p2pfl.network.protocol.wire.messages import (
     Pulse,
 )
 from p2pfl.network.protocol.wire.sum_messages import OfSums
-from p2pfl.network.protocol.wire.total_messages import OfTotals
+from p2pfl.network.protocol.wire.total_messages import Again, OfTotals, Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Parsed, read_rows
+from p2pfl.privacy.secagg.protocol import FIRST_NUMBER
 
 
 class MessageReceiver:
@@ -134,10 +135,9 @@ class MessageReceiver:
             self.commits.receive(sender, message)
         elif sender not in self.shared.membership.present:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
-        elif isinstance(message, OfTotals):
+        elif isinstance(message, OfTotals) and not _is_of_sum(message):
             self.totals.receive(sender, message)
-        elif isinstance(message, OfSums) and self.sums:
-            self.streams.progress[sender] = self.shared.now
+        elif isinstance(message, OfSums | Subtotal | Total | Again) and self.sums:
             self.shared.do(ProcessSum(sender, message))
         else:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
@@ -185,8 +185,7 @@ class MessageReceiver:
         shared = self.shared
         if account.incarnation != shared.membership.up[sender].incarnation:
             raise DecodeError("expected an account of the sender's current incarnation, got one of another")
-        plausible.account(account, last=shared.last)
-        shared.ledgers.receive(sender, account, incarnation=shared.me.incarnation, key=shared.me.key)
+        shared.ledgers.receive(sender, account, incarnation=shared.me.incarnation)
 
     # ------------------------------------------------------------------ models
 
@@ -222,15 +221,16 @@ class MessageReceiver:
         if verdict == "equivocation":
             self.neighbours.exclude(sender)
 
-    def finish_sum(self, event: Summed) -> None:
-        """Send the answers of a secure sum, or exclude a sender that signed two different statements in it."""
-        if event.answers is None:
-            self.shared.refuse(event.sender, f"unexpected {event.kind}")
-            if event.equivocated:
-                self.neighbours.exclude(event.sender)
-            return
-        for peer, answer in event.answers:
-            self.shared.publish(f"in/{peer}", answer)
+    def refuse_sum(self, event: SumRefused) -> None:
+        """Count a message of a secure sum that was not used, and exclude a sender that signed two participant sets."""
+        self.shared.refuse(event.sender, f"unexpected {event.kind}")
+        if event.equivocated:
+            self.neighbours.exclude(event.sender)
+
+
+def _is_of_sum(message: OfTotals) -> bool:
+    """Return whether a message belongs to a secure sum, which is a total to one peer."""
+    return isinstance(message, Subtotal | Total | Again) and message.number >= FIRST_NUMBER
 
 
 def _long(data: bytes | memoryview, *, most: int) -> DecodeError:

@@ -43,14 +43,14 @@ class ModelSender:
             return
         self.offered, self._stored = offer, False
         self.shared.active.add("sending")
-        account = self._account() if self.shared.ledgers.news(released=offer.masked) else None
+        account = self._account() if self.shared.ledgers.news() else None
         pace = self.shared.timeouts.pace
         if pace.quantile < 1:
             pace.ready(now=self.shared.now)
         self._store(account, model=True)
 
     def report(self) -> None:
-        """Send an account of the partners' models and masks that this peer has applied."""
+        """Send an account of the partners' models that this peer has applied."""
         account = self._account()
         if account is not None:
             self._store(account, model=False)

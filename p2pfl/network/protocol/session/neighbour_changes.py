@@ -32,9 +32,7 @@ class Neighbours:
         shared, streams, membership = self.shared, self.streams, self.shared.membership
         announcement = membership.up[peer]
         shared.mailbox.know(peer)
-        shared.ledgers.begin(
-            peer, incarnation=announcement.incarnation, key=announcement.key, epoch=membership.epoch(peer)
-        )
+        shared.ledgers.begin(peer, incarnation=announcement.incarnation, epoch=membership.epoch(peer))
         streams.open(announcement)
         if not membership.begun or peer not in streams.senders:
             shared.progress.suppose(peer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from p2pfl.network.protocol.interface.effects import Clear, Flush, Left, Settled
-from p2pfl.network.protocol.interface.requests import Compare, Finish, Leave, Stop
+from p2pfl.network.protocol.interface.requests import Finish, Leave, Stop
 from p2pfl.network.protocol.session.model_sender import ModelSender
 from p2pfl.network.protocol.session.model_wait import ModelWait
 from p2pfl.network.protocol.session.presence import Presence
@@ -22,30 +22,27 @@ class AccountSettlement:
     Attributes
     ----------
     about
-        Ledger that partners must have finished, or ``"accounts"``; ``None`` while no request to settle is pending.
+        What partners must have promised, or ``"accounts"``; ``None`` while no request to settle is pending.
     """
 
     shared: Shared
     sending: ModelSender
     waiting: ModelWait
-    about: Literal["masks", "flows", "accounts"] | None = None
-    _partners: frozenset[str] = frozenset()  # partners whose accounts this peer needs
+    about: Literal["releases", "flows", "accounts"] | None = None
     _since: float = 0.0
     _reported: float = 0.0
 
-    def begin(self, asked: Finish | Compare | Stop) -> None:
+    def begin(self, asked: Finish | Stop) -> None:
         """Make the requested promise, and send the first account."""
         ledgers = self.shared.ledgers
         match asked:
-            case Finish(ledger):
-                (ledgers.masks if ledger == "masks" else ledgers.flows).finish()
-                self.about = ledger
-            case Compare(partners):
-                self.about, self._partners = "accounts", partners
+            case Finish(about):
+                (ledgers.masks if about == "releases" else ledgers.flows).finish()
+                self.about = about
             case Stop():
                 ledgers.masks.finish()
                 ledgers.flows.finish()
-                self.about, self._partners = "accounts", frozenset()
+                self.about = "accounts"
         self._since = self._reported = self.shared.now
         self.shared.active.add("settling")
         self.sending.report()
@@ -75,11 +72,11 @@ class AccountSettlement:
 
     def _silent(self) -> frozenset[str]:
         ledgers = self.shared.ledgers
-        if self.about == "masks":
-            return ledgers.masks.partners - ledgers.masks.finished
+        if self.about == "releases":
+            return ledgers.masks.partners - ledgers.over
         if self.about == "flows":
             return ledgers.flows.partners - ledgers.flows.finished
-        return self._partners - ledgers.reported
+        return frozenset()
 
 
 @dataclass

@@ -268,7 +268,7 @@ class Session:
     def _resume(self, event: requests.Resume) -> None:
         """Resume from a checkpoint, without the ledger entries of incarnations that have ended since."""
         ledgers, progress = self.shared.ledgers, self.shared.progress
-        ledgers.turn(event.page, event.rows, round=event.round, journal=event.journal)
+        ledgers.turn(event.page, event.rows, round=event.round)
         for peer in progress.places:
             ledgers.revive(peer, progress.entered[peer])
 
@@ -336,7 +336,7 @@ class Session:
     _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Session, Any], None]]] = {
         events.Received: lambda self, event: self.receiving.receive(event),
         events.Read: lambda self, event: self.receiving.read(event),
-        events.Summed: lambda self, event: self.receiving.finish_sum(event),
+        events.SumRefused: lambda self, event: self.receiving.refuse_sum(event),
         events.Tick: _tick,
         events.Connected: _reconnect,
         events.Stored: _finish_write,
@@ -362,7 +362,6 @@ class Session:
         requests.ReportAttempt: lambda self, event: _require(self.commits).ask(event),
         requests.Join: lambda self, _: _require(self.commits).admissions.ask(),
         requests.Finish: lambda self, event: self.settling.begin(event),
-        requests.Compare: lambda self, event: self.settling.begin(event),
         requests.Stop: lambda self, event: self.settling.begin(event),
         requests.Leave: lambda self, event: self.leaving.begin(event),
     }

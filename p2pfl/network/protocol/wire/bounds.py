@@ -5,7 +5,7 @@ stored. ``tests/network/protocol/wire/test_bounds.py`` walks through all message
 bound. What is possible at a given moment is narrower, and depends on what is authenticated already:
 :mod:`p2pfl.network.protocol.incoming.plausible` for heartbeats and rows,
 :mod:`p2pfl.network.protocol.wire.reliable_stream` for credit,
-:mod:`p2pfl.network.protocol.ledgers.mask_ledger` for statements on masks.
+:mod:`p2pfl.network.protocol.ledgers.mask_slots` for attempts.
 
 ====================  ============================  ===============================================================
 Type                  Bound                         Why it cannot be exceeded

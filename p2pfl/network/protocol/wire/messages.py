@@ -211,9 +211,6 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
     missing: Annotated[list[bounds.Sequence], msgspec.Meta(max_length=1024)] = []
 
 
-Point = tuple[bounds.Coordinate, bounds.Coordinate]
-Epoch = Annotated[bytes, msgspec.Meta(min_length=1, max_length=16)]
-Run = tuple[bounds.Coordinate, bounds.Coordinate, bounds.Coordinate]
 Place = Annotated[tuple[bounds.Coordinate, ...], msgspec.Meta(max_length=4)]
 Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
 
@@ -244,26 +241,11 @@ class FlowStatement(msgspec.Struct, frozen=True, array_like=True):
         return self.since <= gossip_step < self.closed and gossip_step not in (*self.applied, *self.pending)
 
 
-class Masked(msgspec.Struct, frozen=True, array_like=True):
-    """A statement of the ledger of masks, see :class:`p2pfl.network.protocol.ledgers.account_statements.MaskStatement`.
-
-    ``epochs`` say how many of the ``runs`` belong to which epoch, in their order.
-    """
-
-    since: Point
-    until: Point
-    runs: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
-    received: Point
-    paid: Point
-    key: bounds.Key = b""
-    epochs: Annotated[tuple[tuple[Epoch, bounds.Number], ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
-
-
 Names = Annotated[list[Name], msgspec.Meta(max_length=MAX_ENTRIES)]
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
-    """Statements of the models and masks that a peer has applied; the tags of its envelope prove the sender.
+    """Statements of the models that a peer has applied; the tags of its envelope prove the sender.
 
     Attributes
     ----------
@@ -271,8 +253,8 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
         Of the sender's incarnation, and of the account in it.
     flows
         Statements and the neighbours that each is for; the last names none and is for all others.
-    masks
-        Statements by partner.
+    over
+        True if the sender promises to release nothing more.
     incarnations
         Of which incarnation of each partner the flows are: another than the present one does not believe them.
     """
@@ -280,7 +262,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     incarnation: bounds.Incarnation
     number: bounds.Number
     flows: Annotated[list[tuple[FlowStatement, Names]], msgspec.Meta(max_length=MAX_ENTRIES)] = []
-    masks: Annotated[dict[Name, Masked], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
+    over: bool = False
     incarnations: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
 
 

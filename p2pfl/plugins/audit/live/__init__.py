@@ -1,1 +1,1 @@
-"""Attacks on short live runs: releases around a restart, settled masks and exact sums."""
+"""Attacks on short live runs: releases around a restart, and exact sums."""

@@ -1,4 +1,4 @@
-"""Attacks on short live runs: releases before and after a restart, and the settlement of masks."""
+"""Attacks on short live runs: releases before and after a restart."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from p2pfl.algorithms import State
 from p2pfl.core.encodings import Ints
-from p2pfl.core.neighbourhood import Neighbourhood, Released
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.worker import live
-from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.network.peer.rounds import FirstRound, Rounds
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.credentials import credentials
 from p2pfl.network.transport import MemoryTransport, Transport
@@ -35,7 +30,6 @@ from p2pfl.plugins.audit.live.tap import (
     TappedPlan,
     TappedRelease,
     record_ciphers,
-    subtract_public,
 )
 from p2pfl.plugins.audit.noise_claims import Noise
 from p2pfl.privacy import Settings
@@ -47,9 +41,6 @@ Result = TypeVar("Result")
 RING_PEERS = 6
 """Number of peers of the watched ring, in which neighbours share masks."""
 
-COMPLETE_PEERS = 4
-"""Number of peers of the run that settles."""
-
 ROUND_COUNT = 10
 """Number of rounds of each run."""
 
@@ -58,12 +49,6 @@ RELEASE_SIZE = 4096
 
 REPEATED_ROUND = 1
 """Round that is released again after a restart."""
-
-LAST_ROUND = 2
-"""Last round of the run that settles."""
-
-SETTLING_ALGORITHM = "d2"
-"""Algorithm of the run that settles; its state keeps trained parameters that were never released."""
 
 PAYLOAD_BLOCK = 16
 """Length in bytes of the blocks of payload that no two runs may share."""
@@ -133,53 +118,6 @@ def fresh_bytes(tap: Tap) -> ExactClaim:
     return claim(LIVE, "live peers seal anew", len(first & second))
 
 
-def check_settling(settings: Settings, *, adjacency: str = "zero-out") -> list[ExactClaim]:
-    """Let one peer miss another in the last round: both are charged for it, and the correction is public.
-
-    Parameters
-    ----------
-    settings
-        Settings that protect the models.
-    adjacency
-        Adjacency of the guarantee.
-    """
-    tap = Tap()
-    table: dict[str, Any] = {
-        "kind": "complete",
-        "peers": COMPLETE_PEERS,
-        "rounds": LAST_ROUND + 1,
-        "adjacency": adjacency,
-    }
-    plan = TappedPlan.of(short(settings, **table, algorithm=SETTLING_ALGORITHM), tap, size=RELEASE_SIZE, moving=True)
-    result = asyncio.run(overlook_mask(plan, last=LAST_ROUND))
-    claims = _check_settlement(result, settings=settings)
-    if plan.protection.claimed:
-        claims.append(_check_charge(result, plan))
-    return claims
-
-
-def _check_settlement(result: SettlementResult, *, settings: Settings) -> list[ExactClaim]:
-    """Check that only a peer that owes a mask releases more than what is public, and that the excess is a mask."""
-    sizes = sorted(float(np.sqrt(np.square(points * 2.0**-settings.bits).mean())) for points in result.paid.values())
-    *others, owing = sizes or [0.0]
-    few = len(next(iter(result.paid.values()))) if result.paid else 1
-    return [
-        claim(LIVE, "settling shows what is public", max(others, default=math.inf)),
-        claim(LIVE, "settling is under a mask", abs(owing / settings.mask - 1), 5.0 / math.sqrt(2 * few)),
-    ]
-
-
-def _check_charge(result: SettlementResult, plan: Plan) -> ExactClaim:
-    """Check that both ends of a mask that one of them left out are charged at the local floor."""
-    cost, floor = plan.protection.cost.mu, plan.protection.local.mu
-    wanted = LAST_ROUND * cost**2 + floor**2
-    lacking = max(
-        wanted - sum(count * each.mu**2 for each, count in result.costs[name].items())
-        for name in plan.topology.peers[:2]
-    )
-    return claim(LIVE, "half a mask is charged", lacking, 1e-9 * wanted)
-
-
 def _check_charges(
     releases: Sequence[TappedRelease], costs: Mapping[str, Mapping[Cost, int]], plan: Plan
 ) -> ExactClaim:
@@ -214,8 +152,7 @@ def _check_noise(points: Ints, settings: Settings) -> list[ExactClaim]:
 def _check_freshness(before: Ints, after: Ints, settings: Settings, *, of: str = "") -> list[ExactClaim]:
     """Predict the releases after a restart, or one ``of`` a kind, from those before it, ``[turns, N, P]`` each.
 
-    Masks of the abandoned attempt may be in a release once more, if one end has to correct for the other. The release
-    must have its own masks and noise as well.
+    Each must have masks and noise of its own.
     """
     unit, count = 2.0**settings.bits, after.shape[1]
     whole = math.hypot(settings.noise, math.sqrt(2) * settings.mask) * unit
@@ -380,86 +317,6 @@ async def interrupt_run(plan: TappedPlan, folder: Path, *, round: int) -> dict[s
     return {peer.name: peer.meter.costs for peer in second}
 
 
-@dataclass
-class SettlementResult:
-    """Result of a run in which one peer did not share its last mask with another.
-
-    Attributes
-    ----------
-    public
-        By peer, the public model after all rounds, ``[1, P]``.
-    paid
-        By peer, what it then released beyond that model, ``[P]`` points of the grid.
-    costs
-        By peer, its charges.
-    """
-
-    public: dict[str, State] = field(default_factory=dict)
-    paid: dict[str, Ints] = field(default_factory=dict)
-    costs: dict[str, Mapping[Cost, int]] = field(default_factory=dict)
-
-
-async def overlook_mask(plan: TappedPlan, *, last: int) -> SettlementResult:
-    """Let the first peer release a round without the mask that it shares with the second one.
-
-    Parameters
-    ----------
-    plan
-        Plan of at least three peers under masks.
-    last
-        Last round, in which this happens.
-    """
-    result, names = SettlementResult(), plan.topology.peers
-
-    class SettlingRounds(Rounds):
-        """Rounds that show what is released after the last one."""
-
-        def protect(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
-            """Return the neighbourhood of a round; in the last one, the first peer masks without the second."""
-            hiding = self.parts.hiding
-            if self.parts.name == names[0] and round == last and hiding.cover is not None:
-                hiding.cover = OneSidedCover(hiding.cover, names[1])
-            return super().protect(net, round=round)
-
-        def neighbourhood(self, round: int) -> LiveNeighbourhood:
-            """Return the neighbourhood of a round."""
-            net = super().neighbourhood(round)
-            name, mix = self.parts.name, net.mix
-
-            async def show(released: Released) -> Released:
-                if released.grid is not None:
-                    result.paid[name] = subtract_public(released, result.public[name].public)
-                return await mix(released)
-
-            if round > last:
-                object.__setattr__(net, "mix", show)
-            return net
-
-    class SettlingPeer(Peer):
-        """Peer of such rounds."""
-
-        def rounds_from(self, first: FirstRound) -> Rounds:
-            """Return rounds that show what is released after the last one."""
-            return SettlingRounds(super().rounds_from(first).parts, first)
-
-    async def one(name: str, incarnation: int) -> None:
-        peer = SettlingPeer(
-            name,
-            plan,
-            transport=transport,
-            incarnation=incarnation,
-            observe=lambda record, state: result.public.update({record.peer: state}),
-        )
-        await _run(peer)
-        result.costs[name] = peer.meter.costs
-
-    transport = MemoryTransport()
-    async with asyncio.timeout(RUN_TIMEOUT), asyncio.TaskGroup() as tasks:
-        for incarnation, name in enumerate(names):
-            tasks.create_task(one(name, incarnation))
-    return result
-
-
 async def _run(peer: Peer) -> None:
     async with peer:
         await peer.run()
@@ -469,15 +326,3 @@ async def _run_all(peers: Sequence[Peer]) -> None:
     async with asyncio.TaskGroup() as group:
         for peer in peers:
             group.create_task(_run(peer))
-
-
-class OneSidedCover(Cover):
-    """Masks of a peer that takes another peer for absent."""
-
-    def __init__(self, cover: Cover, other: str) -> None:
-        super().__init__(cover.masks, cover.ledger, positions=cover.places)
-        self.other = other
-
-    def partners(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
-        """Return the partners without the other peer."""
-        return super().partners(round, present=present - {self.other})

@@ -1,4 +1,4 @@
-"""Attacks on secure sums of live peers: contributions are uniform in the ring for a receiver without their keys."""
+"""Attacks on secure sums of live peers: contributions are uniform in the ring, and so are sums of some of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
-from p2pfl.network.protocol.wire.sum_messages import Agreements, Unmasking
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.claims import SUMS, ExactClaim, claim, uniform
@@ -21,7 +20,7 @@ from p2pfl.plugins.audit.statistical_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
-from p2pfl.privacy.total_masks import Ring, mask
+from p2pfl.privacy.total_masks import Ring
 from p2pfl.topology import complete
 
 PEER_COUNT = 4
@@ -49,15 +48,12 @@ class ObservedTerm:
         Contribution without masks, ``[P]``.
     values
         Masked contribution as sent, ``[P]`` in the ring.
-    own
-        Key of the sender's own mask once the receiver has it; empty before.
     """
 
     slot: SumSlot
     sender: str
     points: Ints
     values: Ring
-    own: bytes = b""
 
 
 @dataclass
@@ -66,26 +62,13 @@ class ObservedTerms:
 
     by_sender: dict[tuple[SumSlot, str], ObservedTerm] = field(default_factory=dict)
 
-    def remove_own_masks(self) -> list[Ring]:
-        """Return each contribution without the sender's own mask, as its receiver has it, ``[P]`` each."""
-        left = []
-        for term in self.by_sender.values():
-            if term.own:
-                values = term.values.copy()
-                mask(values, plus=[], minus=[term.own])
-                left.append(values)
-        return left
-
-    def sum_own_masks(self) -> list[Ring]:
-        """Return the sum of the senders' own masks for each sum: the masks of pairs cancel, ``[P]`` each.
-
-        For each sum this is the total of all masked contributions less the total of all contributions.
-        """
+    def sum_parts(self) -> list[Ring]:
+        """Return the masks that are left in each sum of all contributions but one, ``[P]`` each."""
         slots: dict[SumSlot, list[ObservedTerm]] = {}
         for term in self.by_sender.values():
             slots.setdefault(term.slot, []).append(term)
-        whole = [terms for terms in slots.values() if len(terms) == PEER_COUNT - 1]
-        return [sum_of([each.values for each in terms]) - sum_of([_to_ring(each) for each in terms]) for terms in whole]
+        parts = [part for terms in slots.values() for part in itertools.combinations(terms, PEER_COUNT - 2)]
+        return [sum_of([each.values for each in terms]) - sum_of([_to_ring(each) for each in terms]) for terms in parts]
 
 
 def sums(plan: Plan) -> list[ExactClaim]:
@@ -114,28 +97,29 @@ def sums(plan: Plan) -> list[ExactClaim]:
     ]
     return [
         uniform(SUMS, "terms are masked", sent),
-        uniform(SUMS, "own masks are there", terms.sum_own_masks()),
-        uniform(SUMS, "masks of pairs are there", terms.remove_own_masks()),
+        uniform(SUMS, "sums of some terms stay masked", terms.sum_parts()),
         uniform(SUMS, "masks of sums are never used again", apart),
         check_keys(),
     ]
 
 
 def check_keys() -> ExactClaim:
-    """Check that the key of each mask is of one sum alone, also those of pairs: receivers remove the own masks.
+    """Check that the key of each mask is of one sum and one participant set alone.
 
     Examples
     --------
     >>> check_keys().broken
     False
     """
-    graph, source = complete(PEER_COUNT), SecretSource()
+    graph, source = complete(PEER_COUNT + 1), SecretSource()
     secrets, keys, masks = swarm_secrets(graph, source=source, run="audit"), set[bytes](), 0
     for receiver, round, step in itertools.product(graph.peers, range(SLOT_RANGE), range(SLOT_RANGE)):
-        sum = Sum(SumSlot(receiver, round, step), graph.neighbours(receiver), size=1)
-        for peer in sum.senders:
-            keys |= {*Sender(sum, peer=peer, secrets=secrets, source=source).mask_keys().values()}
-        masks += len(sum.senders) * (len(sum.senders) + 1) // 2  # own masks, and those of pairs
+        names, place = graph.neighbours(receiver), graph.peers.index(receiver)
+        sum = Sum(SumSlot(receiver, round, step), names, place=place, size=1)
+        for here in (names, *itertools.combinations(names, len(names) - 1)):
+            for peer in here:
+                keys |= {*Sender(sum, peer=peer, secrets=secrets).mask_keys(here).values()}
+            masks += len(here) * (len(here) - 1) // 2
     return claim(SUMS, "keys of sums are of one use", masks - len(keys))
 
 
@@ -178,18 +162,11 @@ class TappedSumSender(SumSender):
     """
 
     def __init__(self, sum_sender: SumSender, terms: ObservedTerms) -> None:
-        super().__init__(sum_sender.peer, sums=sum_sender.sums, seal=sum_sender.seal, source=sum_sender.source)
+        super().__init__(sum_sender.peer, sums=sum_sender.sums, seal=sum_sender.seal)
         self.terms = terms
 
-    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Ring]:
+    def mask(self, slot: SumSlot, points: Ints) -> Ring:
         """Mask a contribution, and record it."""
-        hidden = points.copy()
-        part, share = super().mask(slot, points)
-        self.terms.by_sender[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.copy())
-        return part, share
-
-    def unlock(self, receiver: str, all_: Agreements) -> Unmasking:
-        """Return the keys of a contribution, and record them."""
-        word = super().unlock(receiver, all_)
-        self.terms.by_sender[SumSlot(receiver, all_.round, all_.step), self.peer].own = word.own
-        return word
+        share = super().mask(slot, points)
+        self.terms.by_sender[slot, self.peer] = ObservedTerm(slot, self.peer, points.copy(), share.copy())
+        return share

@@ -13,7 +13,7 @@ from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.incoming.rate_limit import Allowance
 from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.protocol.wire.envelope import SEALED, Envelope
-from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Masked, Pulse
+from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Pulse
 from p2pfl.network.protocol.wire.trailer import Signature
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row
@@ -155,14 +155,6 @@ LIES = {
     "a round after the last": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 0, 10**6, 0, first=0)),
     "a first round after the last": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 0, 0, first=10**6)),
     "a stream that ends before it begins": lambda me: ("peer3/pub/0", Pulse(me.me.incarnation, 0, 9, 0, 3, 0, first=0)),
-    "masks of rounds after the last": lambda me: (
-        "peer3/account",
-        Account(
-            me.me.incarnation,
-            FAR,
-            masks={"peer1": Masked((0, 0), (0, 10**6), ((0, 0, 10**6),), (0, 0), (0, 0))},
-        ),
-    ),
 }
 
 
@@ -250,6 +242,5 @@ async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not
     insider.membership.me = msgspec.structs.replace(insider.me, attempt=2**62)
     ended = await lives.end()
     for name in ("peer0", "peer1", "peer2"):
-        notes = ended[name].peer.session.ledgers.masks.journal().notes
-        assert max(run[0] for note in notes.values() for run in note.own.runs) == 1
+        assert ended[name].peer.hiding.attempts.attempt == 1
         assert ended[name].records[-1].round == 5

@@ -17,7 +17,7 @@ from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
-from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, FlowStatement, Masked, Pulse
+from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, FlowStatement, Pulse
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, row_bytes
 from p2pfl.topology import complete
@@ -40,9 +40,6 @@ phase = st.one_of(st.just(0), number)
 moved = st.builds(
     FlowStatement, place, place, st.lists(place, max_size=4).map(tuple), st.lists(place, max_size=4).map(tuple), place
 )
-masked = st.builds(
-    Masked, point, point, st.lists(st.tuples(number, number, number), max_size=4).map(tuple), point, point
-)
 message = st.one_of(
     st.builds(Announcement, name, life, st.sampled_from(["up", "left", "dead"]), st.just({}), st.binary(max_size=32)),
     st.builds(Claim, life, st.binary(max_size=32)),
@@ -50,7 +47,7 @@ message = st.one_of(
     st.builds(Ack, life, phase, number, number, st.lists(number, max_size=6)),
     st.builds(
         Account, life, number, st.lists(st.tuples(moved, st.lists(name, max_size=2)), max_size=3),
-        st.dictionaries(name, masked, max_size=2),
+        st.booleans(),
     ),
     st.builds(Chunk, life, phase, number, number, number, number, st.binary(max_size=300).map(memoryview)),
 )  # fmt: skip
@@ -73,7 +70,7 @@ def listener():
         membership=Membership(me, frozenset({"ada", "eve"})),
         mailbox=Mailbox(),
         edges=Edges("bob", GRAPH),
-        ledgers=PeerLedgers("bob", gossip=["ada", "eve"], masks=["ada", "eve"], heaviest=heaviest(3)),
+        ledgers=PeerLedgers("bob", gossip=["ada", "eve"], heaviest=heaviest(3)),
         row_bytes=LARGEST,
         chunk=1024,
         patience=60.0,
@@ -85,7 +82,6 @@ def listener():
     for round in (0, 1):
         ledgers.open((round, 0), row, weights={"ada": 1 / 3, "eve": 1 / 3}, chain=0)
         if round == 0:
-            ledgers.masks.release(0, partners={"ada", "eve"})
             ledgers.apply("ada", (0, 0), row + 1)
             ledgers.apply("eve", (0, 0), row + 2)
             ledgers.close()

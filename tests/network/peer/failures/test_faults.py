@@ -118,7 +118,7 @@ async def test_a_mass_that_no_peer_can_have_is_not_mixed():
 
 def test_under_masks_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
     changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
-    masks = ["privacy.mode=pairwise", "privacy.partners=1"]
+    masks = ["privacy.mode=pairwise", "privacy.partners=1", "privacy.departures=go_on"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])
     with pytest.raises(ExceptionGroup) as caught:
         timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
@@ -136,7 +136,9 @@ def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
 
 
 @pytest.mark.sampled(fast=1)
-@pytest.mark.parametrize("masks", [[], ["privacy.mode=pairwise", "privacy.partners=1"]], ids=["bare", "masks"])
+@pytest.mark.parametrize(
+    "masks", [[], ["privacy.mode=pairwise", "privacy.partners=1", "privacy.departures=go_on"]], ids=["bare", "masks"]
+)
 def test_without_somebody_the_majority_agrees_on_one_model_and_on_its_score_where_no_masks_forbid_it(masks):
     changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -11,16 +10,14 @@ import torch
 
 from p2pfl.core.errors import LostModelError, ResumeError, StorageError
 from p2pfl.core.files import Drive
-from p2pfl.experiment import Experiment, read
-from p2pfl.network.peer.launch.event_log import EventLog
+from p2pfl.experiment import read
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.interface.events import Tick
 from p2pfl.network.protocol.ledgers.slots import END
 from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results import Run
-from p2pfl.results.notices.kinds import JoinsLate, MasksUnsettled, NeighboursMissing, ReleasesEnded
+from p2pfl.results.notices.kinds import JoinsLate, NeighboursMissing, ReleasesEnded
 from p2pfl.simulation import simulate
 from restarts import HeldTraining, RestartablePeers, begun
 from swarms import SMALL
@@ -29,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 GRID = 2.0**-20
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "gossip.steps=3"]
-MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1"]
+MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1", "privacy.departures=go_on"]
 CASES = {
     "FedAvg": [],
     "FedAvg, Chebyshev": ["gossip.acceleration=chebyshev"],
@@ -90,19 +87,12 @@ async def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
     changes = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
     experiment, ended = await restarted(changes, tmp_path, at=at)
     assert apart(models(ended), simulated(experiment)) <= GRID
-    for end in ended.values():
-        assert not end.peer.session.ledgers.masks.list_uncancelled()
 
 
-@pytest.mark.parametrize("changes", [[], [*MASKS, "topology.kind=complete", "gossip.steps=1"]], ids=["plain", "masks"])
-async def test_with_rare_checkpoints_all_go_back_to_the_same_round_and_end_as_if_nothing_had_happened(
-    changes, tmp_path
-):
-    experiment, ended = await restarted([*changes, "transport.checkpoint=3"], tmp_path, at=(4, 0))
+async def test_with_rare_checkpoints_all_go_back_to_the_same_round_and_end_as_if_nothing_had_happened(tmp_path):
+    experiment, ended = await restarted(["transport.checkpoint=3"], tmp_path, at=(4, 0))
     assert [each.round for each in CheckpointStore(tmp_path, "peer0").checkpoints()] == [6, 3]
     assert apart(models(ended), simulated(experiment)) <= GRID
-    for end in ended.values():
-        assert not end.peer.session.ledgers.masks.list_uncancelled()
 
 
 class Failing(Drive):
@@ -145,15 +135,13 @@ async def test_a_peer_that_dies_at_any_write_goes_on_with_nothing_reused_or_unch
             await lives.until(lambda _: lives.tasks["peer1"].done() and lives.tasks["peer1"].result())
         await lives.kill()
         before = len(lives.records["peer1"])
-        slots = CheckpointStore(tmp_path, "peer1").journal().masks.until
+        slots = CheckpointStore(tmp_path, "peer1").journal().until
         lives.start(resume=True)
         ended = await lives.end()
     end = ended["peer1"]
     assert end.records[-1].round == 5
     assert sum(end.peer.keeper.journal.spent.values()) >= len(lives.records["peer1"]) >= before + 1
-    assert end.peer.keeper.journal.masks.until > slots
-    for each in ended.values():
-        assert not each.peer.session.ledgers.masks.list_uncancelled()
+    assert end.peer.keeper.journal.until > slots
 
 
 async def killed_while_leaving(lives):
@@ -174,8 +162,6 @@ async def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(
         lives.start(resume=True, at=common(CheckpointStore(tmp_path, name).former().rounds for name in lives.names))
         ended = await lives.end()
     assert apart(models(ended), simulated(experiment)) <= GRID
-    for end in ended.values():
-        assert not end.peer.session.ledgers.masks.list_uncancelled()
 
 
 COMPLETE = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
@@ -205,34 +191,8 @@ async def test_who_lost_its_last_row_after_all_rounds_keeps_the_one_before_and_s
     assert [record.round for record in ended["peer1"].records] == list(range(6))  # none of them again
 
 
-async def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_goes_by_it(tmp_path):
-    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10", "transport.gather=2", "transport.quorum=0.6"])
-
-    async def main():
-        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
-        lives.start()
-        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (5, 0) for peer in now.values()))
-        await lives.kill()
-        over(tmp_path, "peer1")
-        for path in tmp_path.glob("peer3.*"):  # it comes with nothing
-            path.unlink()
-        for name in lives.names:
-            lives.records[name] = []
-        lives.start("peer0", "peer1", "peer2", resume=True)
-        lives.start("peer3")
-        await lives.end()
-        return lives
-
-    lives = await asyncio.wait_for(main(), 60)
-    assert said(lives, "peer1", ReleasesEnded)
-    assert not lives.records["peer1"]
-    for name in ("peer0", "peer2", "peer3"):
-        assert lives.records[name][-1].round == 9
-        assert 4 <= lives.records[name][0].round <= 7
-
-
 async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
-    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10"])
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10", "transport.patience=5"])
 
     async with asyncio.timeout(60):
         lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
@@ -245,12 +205,7 @@ async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_pa
         ended = await lives.end()
     assert all(notice.again for notice in said(lives, "peer1", JoinsLate))
     assert said(lives, "peer1", JoinsLate)
-    assert [{*notice.masks} for notice in said(lives, "peer0", MasksUnsettled)] == [{"peer1"}]
     assert ended["peer1"].records[-1].round == 9
-    ledger = ended["peer1"].peer.session.ledgers.masks  # it owes nothing of what was under its earlier key
-    first = ended["peer1"].peer.session.shared.first
-    assert all(slot.round >= first for each in ledger.applied_masks().values() for slot, _ in each)
-    assert not ledger.list_uncancelled()
 
 
 async def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
@@ -335,7 +290,6 @@ async def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_ha
     assert apart(models(ended), simulated(experiment)) <= GRID
     for name, end in ended.items():
         assert [record.round for record in end.records] == [0, 1]
-        assert not end.peer.session.ledgers.masks.list_uncancelled()
         assert end.peer.ended.common is not None
         assert not said(lives, name, ReleasesEnded)
 
@@ -365,33 +319,25 @@ async def interrupted(changes, folder, *, silently, missed=0, resume=True):
             for each in others:
                 each.go.set()
         ended = await lives.end()
-    for name, end in ended.items():
+    for end in ended.values():
         assert not end.peer.session.ledgers.flows.list_unsettled()
-        left = end.peer.session.ledgers.masks.list_uncancelled()  # by one that lost its keys, what it masked last
-        assert {mask.slot.round for mask in left} <= (set() if resume or name == "peer1" else {2, 3})
     return experiment, ended, lives
 
 
-STILL = ["learning.rate=1e-12"]
-"""Training moves nothing, so that the mean of the models shows what masks left in it."""
-
-
-@pytest.mark.parametrize("changes", [[], [*MASKS, *STILL]], ids=["bare", "masks"])
-async def test_one_that_comes_back_before_it_is_missed_ends_as_if_it_had_been_slow(changes, tmp_path):
-    """Its neighbours masked the round with its former incarnation: what is left of these masks is paid in the next."""
-    changes = [*changes, "topology.kind=complete", "gossip.steps=1"]
+async def test_one_that_comes_back_before_it_is_missed_ends_as_if_it_had_been_slow(tmp_path):
+    changes = ["topology.kind=complete", "gossip.steps=1"]
     experiment, ended, lives = await interrupted(changes, tmp_path, silently=True)
     assert [record.round for record in lives.records["peer1"]] == list(range(9))
     assert not any(record.missed for records in lives.records.values() for record in records)
-    assert apart(models(ended), simulated(experiment)) <= (GRID if changes[0] in MASKS else 1e-10)
+    assert apart(models(ended), simulated(experiment)) <= 1e-10
 
 
 @pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("resume", [True, False], ids=["from its checkpoint", "from nothing"])
 @pytest.mark.parametrize(
     "changes",
-    [[], ["learning.weighted=false"], ["learning.algorithm=dpsgd"], [*MASKS, "gossip.steps=20"]],
-    ids=["weighted", "alike", "D-PSGD", "masks"],
+    [[], ["learning.weighted=false"], ["learning.algorithm=dpsgd"]],
+    ids=["weighted", "alike", "D-PSGD"],
 )
 async def test_one_that_comes_back_late_catches_up(changes, resume, tmp_path):
     _, ended, lives = await interrupted(changes, tmp_path, silently=False, missed=2, resume=resume)
@@ -404,34 +350,3 @@ async def test_one_that_comes_back_late_catches_up(changes, resume, tmp_path):
         assert ["peer1" in record.missed for record in lives.records[name]] == [3 <= round < 5 for round in range(9)]
     rows = torch.cat([ended[name].state.rows for name in lives.names])  # [4, P]
     assert (rows - rows.mean(0)).norm(dim=-1).max() < 0.5 * rows.mean(0).norm()
-
-
-async def died_after_the_others_had_masked(folder):
-    """One peer dies when its neighbours wait for it in round 3, and comes back when they are in round 5."""
-    experiment = read(SMALL, changes=[*RING, "rounds=9", "transport.patience=20", *MASKS])
-
-    async with asyncio.timeout(60):
-        lives = RestartablePeers(experiment, MemoryTransport(), folder)
-        lives.start()
-        held = HeldTraining(lives.now["peer1"], round=3)
-        others = [HeldTraining(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
-        await held.reached.wait()
-        await lives.until(lambda now: all(now[name].mailbox.gossip_step[0] == 3 for name in ("peer0", "peer2")))
-        await lives.until(lambda now: all(now[name].session.blocked for name in ("peer0", "peer2")))
-        await lives.kill("peer1")
-        for each in others:
-            await each.reached.wait()
-        lives.start("peer1", resume=True)
-        await lives.until(lambda now: begun(now["peer1"]))
-        for each in others:
-            each.go.set()
-        await lives.end()
-        return lives
-
-
-async def test_an_alarm_about_masks_ends_when_the_peer_that_died_is_back(tmp_path):
-    log = EventLog(Run(Experiment()), now=lambda: datetime.now(UTC))
-    for notice in (await died_after_the_others_had_masked(tmp_path)).notices:
-        log.observe(notice)
-    found = [(each.peer, each.round, each.cancelled) for each in log.alarms if each.partners == ("peer1",)]
-    assert sorted(found) == [("peer0", 3, True), ("peer2", 3, True)]

@@ -102,13 +102,6 @@ async def test_a_plan_runs_live():
     assert run.summary["together"] == p2pfl.simulate(made, baselines=False).summary["together"]
 
 
-async def test_a_plan_that_works_in_simulations_alone_does_not_run_live():
-    how = {"settings": {"gossip": {"steps": 3, "acceleration": "chebyshev"}}, "privacy": p2pfl.Pairwise(mask=1.0)}
-    made = p2pfl.compose(*parts(), rounds=1, **how)
-    with pytest.raises(ExperimentError, match=r"gossip\.acceleration"):
-        await p2pfl.live(made, baselines=False)
-
-
 async def test_missing_parts_are_named():
     algorithm, learner, _ = parts()
     with pytest.raises(p2pfl.errors.InputError, match="pass a learner and a topology"):
@@ -158,8 +151,3 @@ async def test_an_error_of_the_users_own_code_ends_the_run_and_names_the_peer():
         await p2pfl.live(MASKED, observe=observe)
     assert caught.value.args == (0,)
     assert caught.value.__notes__[0].startswith("raised in peer")
-
-
-async def test_peers_that_vote_on_departures_need_a_disk():
-    with pytest.raises(ExperimentError, match="keeps its votes on the disk"):
-        await p2pfl.live(MASKED | {"privacy": {"mode": "pairwise", "departures": "go_on"}})

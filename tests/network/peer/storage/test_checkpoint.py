@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -26,9 +26,9 @@ from p2pfl.network.peer.storage.checkpoint import (
     unpack,
 )
 from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
-from p2pfl.network.protocol.ledgers.slots import END
+from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from p2pfl.privacy.accounting.spending import Cost
@@ -125,19 +125,17 @@ def test_a_journal_of_which_a_byte_has_changed_is_refused(place, change):
 
 
 def test_a_page_of_the_books_is_read_as_it_was_written():
-    ledgers = PeerLedgers("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
+    ledgers = PeerLedgers("ada", gossip=["bob", "eve"], heaviest=4.0)
     own, theirs = torch.zeros(2, dtype=torch.float64).numpy(), torch.ones(2, dtype=torch.float64)
-    ledgers.masks.release(0)
     ledgers.open((0, 0), own, weights={"bob": 0.5, "eve": 0.25}, chain=0)
     ledgers.apply("bob", (0, 0), theirs.numpy())
     ledgers.close()
     assert ledgers.late("eve", Delivery(Head(0, 0, "float64", 2), theirs))
     page, rows = ledgers.page()
     kept = unpack(pack(Checkpoint("ada", 1, State(ROW, Public(ROW)), page, rows)))
-    again = PeerLedgers("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
-    again.turn(kept.page, kept.rows, round=1, journal=ledgers.masks.journal())
+    again = PeerLedgers("ada", gossip=["bob", "eve"], heaviest=4.0)
+    again.turn(kept.page, kept.rows, round=1)
     assert again.flows.list_unsettled() == ledgers.flows.list_unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]
-    assert again.masks.applied_masks() == ledgers.masks.applied_masks()
     written = again.page()
     assert written[0].owed == page.owed
     assert again.remainder().tolist() == [0.25, 0.25]
@@ -222,13 +220,11 @@ def test_a_journal_is_for_its_owner_alone_and_nothing_goes_on_without_it(tmp_pat
         store.journal()
 
 
-def test_a_journal_holds_masks_and_costs():
-    ledger = MaskLedger("ada", partners=["bob"])
-    ledger.release(4)
+def test_a_journal_holds_used_slots_and_costs():
     journal = decode_journal(
-        encode_journal(Journal(1, bytes(32)).after(round=4, masks=ledger.journal(), spent={Cost(0.5, 0.1): 3}))
+        encode_journal(Journal(1, bytes(32)).after(round=4, until=Slot(2, 5), spent={Cost(0.5, 0.1): 3}))
     )
-    assert journal.masks == ledger.journal()
+    assert journal.until == Slot(2, 5)
     assert journal.spent == {Cost(0.5, 0.1): 3}
     assert journal.released == 4
 
@@ -259,73 +255,27 @@ def test_the_common_start_is_as_good_as_a_checkpoint_until_there_are_two():
     assert Former((CHECKPOINT,)).rounds == [4]
 
 
-class Life:
-    """One end of an edge whose files survive it."""
-
-    def __init__(self, name, other):
-        self.name, self.other = name, other
-        self.used, self.sum = [], {}  # keys of fresh masks that left; masks in the row
-        self.saved, self.journal, self.round = ({}, {}), None, 0
-        self.begin(self.saved)
-
-    def begin(self, saved):
-        self.sum, carried = dict(saved[0]), saved[1]
-        masks = None if self.journal is None else decode_journal(self.journal).masks
-        self.ledger = MaskLedger(self.name, partners=[self.other], journal=masks, carried=carried)
-
-    def release(self, *, sent):
-        if not sent:  # killed before the journal was durable: nothing left
-            self.ledger.release(self.round)
-            return
-        payment = self.ledger.release(self.round)
-        self.note()
-        self.used.append(payment.slot)
-        for mask, factor in payment.terms.items():
-            self.sum[mask] = self.sum.get(mask, 0) + factor
-
-    def note(self):
-        self.journal = encode_journal(
-            Journal(1, bytes(32)).after(round=self.round, masks=self.ledger.journal(), spent={})
-        )
-
-    def tell(self, other):
-        self.note()
-        other.ledger.receive(self.name, self.ledger.journal().statement(self.other))
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(
-    st.lists(st.sampled_from(["a", "b", "a dies", "b dies", "a unsent", "b unsent", "a tells", "b tells"]), max_size=30)
-)
-def test_no_round_is_released_under_an_old_mask_and_masks_cancel_whatever_happened(history):
-    ends = {"a": Life("a", "b"), "b": Life("b", "a")}
-    kept = {name: [(0, end.saved)] for name, end in ends.items()}
+@given(st.lists(st.sampled_from(["released", "unsent", "dies"]), max_size=30))
+def test_no_slot_is_used_twice_whatever_happened(history):
+    """A peer releases rounds, is killed before its journal is durable, or goes back to the older of two checkpoints."""
+    journal, used, round = encode_journal(Journal(1, bytes(32))), [], 0
+    slots = MaskSlots("a", partners=["b"])
     for event in history:
-        name, _, what = event.partition(" ")
-        end, other = ends[name], ends["b" if name == "a" else "a"]
-        if what == "tells":
-            end.tell(other)
-        elif what in {"dies", "unsent"}:
-            if what == "unsent":
-                end.release(sent=False)
-            end.round, saved = kept[name][0]  # the older of the two
-            end.begin(saved)
-        else:
-            end.release(sent=True)
-            end.round += 1
-            kept[name] = [*kept[name], (end.round, (dict(end.sum), end.ledger.applied_masks()))][-2:]
-    for end in ends.values():
-        assert len(set(end.used)) == len(end.used)
-        end.ledger.finish()
-    for _ in range(2):
-        ends["a"].tell(ends["b"])
-        ends["b"].tell(ends["a"])
-    total = {}
-    for end in ends.values():
-        assert end.ledger.until == END
-        for mask, factor in [*end.sum.items(), *end.ledger.settle().terms.items()]:
-            total[mask] = total.get(mask, 0) + factor
-    assert not {mask for mask, factor in total.items() if factor}
+        slot = Slot(slots.attempt, round)
+        if event == "dies":
+            round = max(0, round - 2)
+            slots = MaskSlots("a", partners=["b"], until=decode_journal(journal).until)
+            slots.agree(slots.attempt + 1)
+            continue
+        slots.take(slot, partners=["b"])
+        if event == "unsent":
+            slots = MaskSlots("a", partners=["b"], until=decode_journal(journal).until)
+            slots.agree(slots.attempt + 1)
+            continue
+        journal = encode_journal(Journal(1, bytes(32)).after(round=round, until=slots.until, spent={}))
+        used.append(slot)
+        round += 1
+    assert len({*used}) == len(used)
 
 
 def test_checkpoints_are_as_rare_as_asked_but_for_the_first_and_last_round_and_where_none_could_be_gone_on_from():

@@ -16,7 +16,7 @@ from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.peer.storage.writer import Keeper, erase_keys
-from p2pfl.network.protocol.ledgers import mask_ledger as ledger
+from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots
 from p2pfl.network.protocol.ledgers.slots import END, Slot
 from p2pfl.privacy.keys import SeededSource
 from waiting import pass_turns
@@ -79,8 +79,7 @@ def test_the_exchange_key_of_a_run_that_has_ended_is_erased_from_every_journal_a
 
 
 def extended(journal, released, alone=frozenset(), spent=None):
-    masks = ledger.MaskJournal(Slot(0, released + 1), {"bob": ledger.MaskNotes()})
-    return journal.after(round=released, masks=masks, spent=spent or {}, alone=alone)
+    return journal.after(round=released, until=Slot(0, released + 1), spent=spent or {}, alone=alone)
 
 
 async def test_writes_of_the_journal_never_overlap_and_who_waits_finds_its_own_state_written(tmp_path):
@@ -125,8 +124,8 @@ def test_a_release_that_noise_alone_hides_is_never_written_without_its_cost():
             cover.charged = {Slot(0, 0)}  # it charges just now
             return {}
 
-    masks = ledger.MaskJournal(Slot(0, 1), {"bob": ledger.MaskNotes()})
-    session = SimpleNamespace(records=(), ledgers=SimpleNamespace(masks=SimpleNamespace(journal=lambda: masks)))
+    slots = MaskSlots("ada", partners=["bob"], until=Slot(0, 1))
+    session = SimpleNamespace(records=(), ledgers=SimpleNamespace(masks=slots))
     protection = SimpleNamespace(name="ada", cover=cover, meter=Meter(), session=session, released=0)
     written = ModelProtection.extend(protection, Journal(1, b"key"))
     assert cover.charged

@@ -198,10 +198,10 @@ def test_of_two_reported_votes_the_one_in_the_higher_ballot_binds():
     first = tuple(acceptance(name, FIRST, COUNTS) for name in ("ada", "bob", "eve"))
     bob = Agreement("bob", SUBJECT, group, MemberRecord(THIRD, vote("bob"), proof=first))
     bob.handle(Doubt(), now=0.0)
-    bob.handle(TimePassed(), now=0.0)
+    bob.handle(TimePassed(), now=bob.due)
     bob.handle(RecordStored(), now=0.0)
     ballot = bob.record.promised
-    assert ballot == Ballot(3, "bob")
+    assert ballot == Ballot(5, "bob")
     proof = tuple(map(acceptance, ("bob", "eve", "mia")))
     bob.handle(MessageReceived("eve", promise("eve", ballot, vote("eve", SECOND, AGAIN), *proof)), now=0.0)
     (store,) = bob.handle(MessageReceived("mia", promise("mia", ballot)), now=0.0)
@@ -219,7 +219,15 @@ def test_a_ballot_of_another_member_postpones_ones_own():
     eve = member("eve")
     eve.handle(Doubt(), now=0.0)
     eve.handle(MessageReceived("bob", Prepare(SUBJECT, SECOND)), now=0.5)
-    assert eve.due == 4.5
+    assert eve.due == 1 + 4
+
+
+def test_a_proposer_postpones_the_ballots_of_another_member_once():
+    eve = member("eve")
+    eve.handle(Doubt(), now=0.0)
+    for number in (1, 4, 7):
+        eve.handle(MessageReceived("bob", Prepare(SUBJECT, Ballot(number, "bob"))), now=0.5)
+    assert eve.due == 1 + 4
 
 
 def test_a_ballot_of_the_owner_which_hears_nobody_or_has_left_does_not_postpone_ones_own():
@@ -257,7 +265,7 @@ def test_a_request_for_a_lower_ballot_is_answered_with_the_promise_that_is_in_it
     bob = prepared()
     bob.handle(MessageReceived("eve", promise("eve", THIRD)), now=0.0)
     bob.handle(TimePassed(), now=bob.due)
-    assert bob.record.promised == Ballot(3, "bob")
+    assert bob.record.promised == Ballot(4, "bob")
 
 
 def test_a_proposer_waits_twice_as_long_after_each_ballot():
@@ -324,8 +332,8 @@ def test_a_vote_that_was_stored_binds_the_member_after_a_crash():
 def test_a_member_begins_no_ballot_twice_after_a_crash():
     bob = member(record=MemberRecord(SECOND))
     bob.handle(Doubt(), now=0.0)
-    bob.handle(TimePassed(), now=0.0)
-    assert bob.record.promised == Ballot(2, "bob")
+    bob.handle(TimePassed(), now=bob.due)
+    assert (bob.record.promised, bob.due) == (Ballot(4, "bob"), 2.0 + 6.0)
 
 
 def test_an_owner_that_has_proposed_proposes_nothing_else_in_the_first_ballot_after_a_crash():
@@ -400,7 +408,16 @@ def test_a_member_that_prevents_a_ballot_moves_the_next_one_above_its_own_promis
     for number in (5, LEAP):
         bob.handle(MessageReceived("eve", promise("eve", Ballot(number, "eve"))), now=0.0)
     bob.handle(TimePassed(), now=100.0)
-    assert bob.record.promised == Ballot(6, "bob")
+    assert bob.record.promised == Ballot(7, "bob")
+
+
+def test_a_promise_moves_the_ballot_of_another_member_by_one_cycle_at_most():
+    bob = member()
+    bob.handle(Doubt(), now=0.0)
+    bob.handle(TimePassed(), now=0.0)
+    bob.handle(MessageReceived("eve", promise("eve", Ballot(HIGHEST - 2, "eve"))), now=0.0)
+    bob.handle(TimePassed(), now=bob.due)
+    assert bob.record.promised == Ballot(7, "bob")
 
 
 def test_a_proposal_that_a_majority_has_promised_is_accepted_however_high_its_ballot():

@@ -240,10 +240,20 @@ def test_a_member_answers_one_request_of_another_in_half_a_pause():
     eve, _ = reporting("eve", "ada", "bob", "mia", pause=2.0)
     eve.doubt(gone=["ada"], slow=(), now=0.0)
     answers = []
-    for number, now in [(1, 0.0), (2, 0.5), (1, 0.9), (3, 1.0), (4, 1.9), (5, 2.0)]:
+    for number, now in [(1, 0.0), (1, 0.5), (1, 0.9), (1, 1.0), (1, 1.9), (1, 2.0)]:
         effects = written(eve, eve.receive("bob", Prepare(PLACE, Ballot(number, "bob")), now=now))
         answers += [message.ballot.number for _, message in sent(effects, Promise)]
-    assert answers == [1, 3, 5]
+    assert answers == [1, 1, 1]
+
+
+def test_a_ballot_is_promised_in_the_turn_of_its_proposer_and_no_ballot_of_another_number_ever():
+    eve, _ = reporting("eve", "ada", "bob", "mia")
+    eve.doubt(gone=["ada"], slow=(), now=10.0)
+    assert written(eve, eve.receive("mia", Prepare(PLACE, Ballot(1, "mia")), now=10.0)) == []
+    early = written(eve, eve.receive("mia", Prepare(PLACE, Ballot(3, "mia")), now=11.0), now=11.0)
+    assert (sent(early, Promise), ticks(early)) == ([], [12.0])
+    promised = written(eve, eve.tick(now=12.0), now=12.0)
+    assert (("mia",), Promise(PLACE, "eve", Ballot(3, "mia"))) in sent(promised, Promise)
 
 
 def test_a_proposer_without_a_vote_to_respect_proposes_what_it_knows_itself():

@@ -9,7 +9,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.sum_messages import sum_statement
+from p2pfl.network.protocol.wire.sum_messages import RollCall, sum_statement
 from p2pfl.network.protocol.wire.trailer import SignedStatement
 from p2pfl.network.protocol.wire.verdict_messages import Ballot, Place, Promise, Report, Vote
 from p2pfl.privacy.keys import Identity, SeededSource
@@ -18,8 +18,8 @@ EVE, ADA = (Identity.generate(SeededSource(7), peer=name) for name in ("eve", "a
 
 
 def roll(*here, round=3, life=1, receiver="eve"):
-    announcement = Announcement(receiver, life, "up")
-    return sum_statement(announcement, announcement, swarm="clinic", round=round, step=0, here=here)
+    call = RollCall(round, 0, here, (bytes(16),) * len(here), bytes(64))
+    return sum_statement(Announcement(receiver, life, "up"), swarm="clinic", call=call)
 
 
 def signed(statement, *, by=EVE, domain="roll"):

@@ -1,8 +1,6 @@
-"""Ledgers of flows and of masks of a few peers that crash, restart and lose messages in any order."""
+"""Ledgers of flows of a few peers that crash, restart and lose messages in any order."""
 
-import zlib
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 import pytest
@@ -12,72 +10,60 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from effort import SEVERAL
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
-
-
-@cache
-def noise(mask):
-    """A large row that both ends can draw."""
-    return np.random.default_rng(zlib.crc32(repr(mask).encode())).integers(-(2**30), 2**30, 2)
+from p2pfl.network.protocol.ledgers.slots import Slot
 
 
 @dataclass
 class Line:
-    """A row and what has been put into it; what a checkpoint holds, next to the two ledgers' parts."""
+    """A row and what has been put into it; what a checkpoint holds, next to the ledger's part."""
 
     row: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64))
     updates: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64))
-    masks: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64))
 
     def copy(self):
-        return Line(self.row.copy(), self.updates.copy(), self.masks.copy())
+        return Line(self.row.copy(), self.updates.copy())
 
 
 class Peer:
-    """The thin shell around both ledgers."""
+    """The thin shell around a ledger."""
 
     def __init__(self, name, partners, *, window, room):
         self.name, self.partners, self.window, self.room = name, partners, window, room
         self.line, self.round, self.up = Line(), 0, True
-        self.masks = MaskLedger(name, partners=partners)
+        self.slot = Slot(0, 0)  # of the next release
         self.flows = FlowLedger(partners, window=window, room=room)
         self.journal()
         self.checkpoint()
 
     def journal(self):
-        self.durable = self.masks.journal(), self.flows._next
+        self.durable = self.slot, self.flows._next
 
     def checkpoint(self):
         flows = self.flows.checkpoint()
-        self.disk = self.line.copy(), self.masks.applied_masks(), flows, self.round
+        self.disk = self.line.copy(), flows, self.round
         self.flows.note_checkpoint(flows)
         self.journal()
 
     def crash(self):
         """Lose what is not durable; from now on the peer is what it will be when it comes back."""
-        line, carried, flows, self.round = self.disk
-        masks_journal, closed = self.durable
+        line, flows, self.round = self.disk
+        self.slot, closed = self.durable
         self.line = line.copy()
-        self.masks = MaskLedger(self.name, partners=self.partners, journal=masks_journal, carried=carried)
         self.flows = FlowLedger(self.partners, window=self.window, room=self.room, closed=closed, checkpoint=flows)
         self.up = False
 
-    def pay(self, payment):
-        for mask, factor in payment.terms.items():
-            self.line.row += factor * noise(mask)
-            self.line.masks += factor * noise(mask)
-
     def release(self, update, *, skip, step):
-        """Train, mask, send: the messages, one for each partner."""
+        """Train and send: the messages, one for each partner."""
         if step and self.gossip_step is not None:
             gossip_step = (*self.gossip_step[:-1], self.gossip_step[-1] + 1)  # mixing again is free
         else:
-            payment = self.masks.release(self.round + skip)
+            slot = Slot(self.slot.attempt, self.round + skip)
+            slot = slot if slot >= self.slot else Slot(self.slot.attempt + 1, self.round + skip)
+            self.slot = slot.after
             self.line.row += update
             self.line.updates += update
-            self.pay(payment)
-            gossip_step = (*payment.slot, 0)
-            self.round = payment.slot.round + 1
+            gossip_step = (*slot, 0)
+            self.round = slot.round + 1
         self.gossip_step = gossip_step
         row = self.line.row.copy()
         self.flows.open(gossip_step, row, weights=dict.fromkeys(self.partners, 0.25))
@@ -87,15 +73,10 @@ class Peer:
 
     def messages(self, gossip_step=None, row=None):
         self.journal()
-        masks = self.durable[0]
-        return [
-            (self.name, other, masks.statement(other), self.flows.statement(other), gossip_step, row)
-            for other in self.partners
-        ]
+        return [(self.name, other, self.flows.statement(other), gossip_step, row) for other in self.partners]
 
     def receive(self, message):
-        sender, _, masks, flows, gossip_step, row = message
-        self.masks.receive(sender, masks)
+        sender, _, flows, gossip_step, row = message
         back = self.flows.receive(sender, flows)
         moved = None if gossip_step is None else self.flows.deliver(sender, gossip_step, row)
         for each in (*back.values(), moved):
@@ -213,7 +194,7 @@ class Weather(RuleBasedStateMachine):
                 if not {a, b} & self.dead:
                     list(self.one_sided(a, b)), list(self.one_sided(b, a))
             return
-        moved = sum((peer.line.row - peer.line.updates - peer.line.masks for peer in self.peers.values()), np.zeros(2))
+        moved = sum((peer.line.row - peer.line.updates for peer in self.peers.values()), np.zeros(2))
         for a, b in self.edges:
             moved -= sum(self.one_sided(a, b), np.zeros(2)) + sum(self.one_sided(b, a), np.zeros(2))
         assert not moved.any()
@@ -238,17 +219,15 @@ class Weather(RuleBasedStateMachine):
     def settle(self, alive):
         for peer in alive:
             peer.up = True
-            peer.masks.finish()
             peer.flows.finish()
         for _ in range(3):  # what is never, what is in a checkpoint, and that all know
             for message in [message for peer in alive for message in peer.messages()]:
                 if message[1] not in self.dead:
                     self.peers[message[1]].receive(message)
             for peer in alive:
-                peer.pay(peer.masks.settle())
                 peer.checkpoint()
 
 
 TestWeather = Weather.TestCase
 TestWeather.settings = settings(SEVERAL, stateful_step_count=40, suppress_health_check=list(HealthCheck))
-TestWeather.pytestmark = [pytest.mark.slow]  # the fast tier has test_flows.py and test_mask_ledger.py
+TestWeather.pytestmark = [pytest.mark.slow]  # the fast tier has test_flows.py

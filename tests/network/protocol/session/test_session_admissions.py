@@ -8,7 +8,7 @@ from p2pfl.network.protocol.incoming.plausible import AFTER
 from p2pfl.network.protocol.interface.effects import Admitted, Concluded, Missing, Undecided
 from p2pfl.network.protocol.interface.events import Tick
 from p2pfl.network.protocol.interface.requests import Expect, Join, Open, Try
-from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
+from p2pfl.network.protocol.ledgers.mask_slots import LEAP
 from p2pfl.network.protocol.wire.verdict_messages import Admission, JoinRequest
 from sessions import LIFE, announced, arrived, heartbeat, published, session
 

@@ -8,9 +8,9 @@ from ballots import AGAIN, cast, reported
 from commit_sessions import NAMES, Swarm
 from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutcome, complete, encode_outcome
 from p2pfl.network.protocol.interface.effects import Concluded, Fail, Missing, Undecided
-from p2pfl.network.protocol.interface.requests import Expect, Open, ReportAttempt, Try
+from p2pfl.network.protocol.interface.requests import Begin, Expect, Open, ReportAttempt, Try
 from p2pfl.network.protocol.wire.verdict_messages import SEATS, Decision, Prepare, Reports, Vote
-from sessions import LIFE, announced, arrived, met
+from sessions import LIFE, announced, arrived, met, session
 
 
 def alike(names, *answers):
@@ -84,8 +84,52 @@ def test_a_decision_that_one_peer_knows_reaches_its_neighbours_although_the_comm
     for name in seats:
         nine.leaves(name)
     nine.lost = set()
+    nine.wait(2.5)  # asks the committee
     nine.wait(2.5)
     assert nine.answers[others[1]] == [Concluded(committed=True, members=names)]
+
+
+def test_a_peer_that_lacks_a_decision_asks_the_committee_and_then_a_few_neighbours_in_turn():
+    names = tuple(f"peer{number:02}" for number in range(24))
+    many = Swarm(names=names)
+    seats = many.settlement(names[0]).committee.members
+    alone = next(name for name in names if name not in seats)
+    many.dead = {*names} - {alone}  # unnoticed
+    many.report(alone)
+    asked = []
+    for seconds in (2, 2, 4, 8):
+        many.places.clear()
+        many.wait(seconds)
+        asked.append({place for place in many.places if place not in {f"in/{seat}" for seat in seats}})
+    assert [len(each) for each in asked] == [0, 7, 7, 7]
+    assert len(set.union(*asked)) > 14
+
+
+def test_a_vote_of_a_member_that_has_restarted_since_proves_a_decision():
+    """The first statement of the member that eve receives is one of its earlier incarnation."""
+    names = tuple(f"peer{number:02}" for number in range(9))
+    nine = Swarm(names=names)
+    seats = nine.settlement(names[0]).committee.members
+    eve = next(name for name in names if name not in seats)
+    nine.lost = {eve}
+    nine.report(*names)
+    decision = nine.settlement(seats[0]).decision
+    voter = decision.votes[0].member
+    for message in (announced(voter, life=LIFE + 1), arrived(seats[1], decision)):
+        nine.ask(eve, message)
+    nine.flush()
+    assert nine.answers[eve] == [Concluded(committed=True, members=names)]
+
+
+def test_all_that_the_owner_of_a_large_committee_sends_early_is_kept():
+    names = tuple(f"peer{number:03}" for number in range(512))
+    bob = session(names[0], life=LIFE, keeps=True, names=names, commits=True)
+    bob.handle(Begin(0), now=0.0)
+    bob.handle(Try(0, 0, names), now=0.0)
+    early = [reported(names[1], FAILED, place=(1, 0), voter=LIFE)] * 10
+    for message in early:
+        bob.commits.receive(names[1], message)
+    assert len(bob.commits._early) == 10
 
 
 def test_a_round_that_failed_at_one_member_is_played_again_by_all():

@@ -9,8 +9,9 @@ from effort import MANY
 from p2pfl.core.errors import AuthenticityError, DecodeError
 from p2pfl.network.protocol.wire.envelope import MAX_SEQUENCE, OVERHEAD, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Key, Pulse
-from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Ready, RollCall
 from p2pfl.network.protocol.wire.tags import add_tags, parts
+from p2pfl.network.protocol.wire.total_messages import Subtotal
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.plugins.audit.live.tap import EncryptionRecord, record_ciphers
 from p2pfl.privacy.keys import ExchangeKey, SeededSource, SenderKey
@@ -157,7 +158,7 @@ def test_incarnations_that_keep_their_exchange_key_use_no_key_and_nonce_twice():
             ada.handover("bob")
             ada.seal(msgspec.structs.replace(PULSE, round=life))
             ada.seal(Chunk(7, 0, 5, 4, 10, 100, memoryview(nonce)))
-            ada.seal_for("bob", Unmasking(nonce[0], 0, bytes(32)))
+            ada.seal_for("bob", Ready(nonce[0], 0))
     assert len(encrypted.keys(0)) == 9  # of handing over, for all, and for one, by each of three
     assert encrypted.count_repeats() == 0
 
@@ -171,7 +172,7 @@ def test_two_ends_of_one_incarnation_hand_over_and_seal_under_no_key_and_nonce_t
                 if one is not other:
                     one.meet(announcement(other))
                     one.handover(other.me)
-                    one.seal_for(other.me, Unmasking(7, 0, one.me.encode().ljust(32)))
+                    one.seal_for(other.me, Ready(7, ends.index(one)))
             one.seal(PULSE)
             one.seal(CHUNK)
     assert len(encrypted.keys(0)) == 3 + 6 + 6
@@ -200,13 +201,13 @@ def test_a_key_that_was_handed_to_our_own_earlier_life_is_refused():
 
 def test_what_was_sealed_for_our_own_earlier_life_is_refused_by_the_next_that_has_its_key():
     ada, _ = acquainted("ada", "bob")
-    old = ada.seal_for("bob", Unmasking(1, 2, bytes(32)))
+    old = ada.seal_for("bob", Ready(1, 2))
     again = envelope("bob", seed=2, life=18)
     again.meet(announcement(ada))
     with pytest.raises(DecodeError):
         again.open_from("ada", old)
     ada.meet(announcement(again))
-    assert isinstance(again.open_from("ada", ada.seal_for("bob", Unmasking(1, 2, bytes(32)))), Unmasking)
+    assert isinstance(again.open_from("ada", ada.seal_for("bob", Ready(1, 2))), Ready)
 
 
 def test_two_copies_of_an_incarnation_seal_for_a_neighbour_under_two_keys():
@@ -214,11 +215,11 @@ def test_two_copies_of_an_incarnation_seal_for_a_neighbour_under_two_keys():
     copies = [envelope("ada", nonce=bytes([number] * 16)) for number in (1, 2)]
     for ada in copies:
         ada.meet(announcement(bob))
-    one, two = (ada.seal_for("bob", Unmasking(1, 2, bytes(32))) for ada in copies)
+    one, two = (ada.seal_for("bob", Ready(1, 2)) for ada in copies)
     assert one != two
     assert copies[0].handover("bob").wrapped != copies[1].handover("bob").wrapped
     bob.meet(announcement(copies[0]))
-    assert bob.open_from("ada", one) == Unmasking(1, 2, bytes(32))
+    assert bob.open_from("ada", one) == Ready(1, 2)
     with pytest.raises(DecodeError):
         bob.open_from("ada", two)
 
@@ -351,11 +352,9 @@ def test_a_sequence_that_cannot_be_is_refused_and_not_remembered():
 # ---------------------------------------------------------------------- for one neighbour alone
 
 FOR_ONE = (
-    Term(3, 1, 8, 100, 0.5, memoryview(b"numbers!")),
-    RollCall(3, 1, ("ada", "bob"), bytes(64)),
-    ParticipantsConfirmed(3, 1, bytes(64)),
-    Agreements(3, 1, (bytes(64), bytes(64))),
-    Unmasking(3, 1, bytes(32), {"eve": bytes(32)}),
+    Subtotal(3, 1, 2**32, 8, 100, memoryview(b"numbers!")),
+    RollCall(3, 1, ("ada", "bob"), (bytes(16), bytes(16)), bytes(64)),
+    Ready(3, 1, 0.5),
 )
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.incoming import plausible
 from p2pfl.network.protocol.interface.effects import Admitted, Undecided
-from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
+from p2pfl.network.protocol.ledgers.mask_slots import LEAP
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.wire.verdict_messages import Admission, JoinRequest

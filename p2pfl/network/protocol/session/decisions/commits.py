@@ -18,6 +18,7 @@ from p2pfl.network.protocol.session.decisions.ballots import Ballots
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.wire.verdict_messages import (
+    REPORTS,
     Admission,
     Agreed,
     Contradiction,
@@ -30,7 +31,10 @@ from p2pfl.network.protocol.wire.verdict_messages import (
 )
 
 EARLY = 8
-"""Messages of a member that this peer keeps for the attempt that it begins next."""
+"""Messages of a member that this peer keeps for the attempt that it begins next, besides those with all reports."""
+
+NEARBY = 7
+"""Neighbours that a peer asks at once for a decision that it lacks."""
 
 
 @dataclass
@@ -79,6 +83,7 @@ class Commits:
         self.ballots.keep([before], oldest=asked.round - 1)
         self.ballots.begin(self._place, self._members)
         self.admissions.begin(*self._place, self._members)
+        self.ballots.statements.meet(self.admissions.incarnations)
         early, self._early = self._early, deque()
         for sender, message in early:
             try:
@@ -163,7 +168,8 @@ class Commits:
         """Keep a message about an attempt that this peer has not begun, because it lacks the last decision."""
         round, attempt = self._place
         soon = place in {(round, attempt + 1), (round + 1, attempt)} or not self._members
-        if soon and sum(each == sender for each, _ in self._early) < EARLY:
+        most = EARLY + len(self.shared.edges.topology.peers) // REPORTS
+        if soon and sum(each == sender for each, _ in self._early) < most:
             self._early.append((sender, message))
 
     # ------------------------------------------------------------------ decisions
@@ -204,8 +210,8 @@ class Commits:
             ballots.do(self._place, self._settlement.tick(now=now))
         orphaned = not self._requests and self._is_gone(self._settlement.committee.owner)
         if now >= self._again or orphaned:
-            self._again, self._requests = now + max(PULSE, now - self._since), self._requests + 1
             ballots.do(self._place, self._settlement.request(self._nearby))
+            self._again, self._requests = now + max(PULSE, now - self._since), self._requests + 1
         ballots.write()
         self._judge()
 
@@ -221,9 +227,16 @@ class Commits:
             settlement.doubt(gone=gone, slow=(), now=now)
 
     @property
-    def _nearby(self) -> frozenset[str]:
-        """Neighbours in the graph that are members; they may have a decision whose committee is gone."""
-        return self.shared.edges.neighbours & {*self._members}
+    def _nearby(self) -> list[str]:
+        """A few neighbours in the graph that are members, others with each request: the committee may be gone.
+
+        The committee is asked alone first, because on a dense graph requests to all neighbours are a storm.
+        """
+        nearby = sorted(self.shared.edges.neighbours & {*self._members} - {*self._settlement.committee.members})
+        if not self._requests or not nearby:
+            return []
+        start = (self._requests - 1) * NEARBY % len(nearby)
+        return [*nearby[start:], *nearby[:start]][:NEARBY]
 
     def _is_gone(self, peer: str) -> bool:
         gone = self._has_restarted(peer) or peer not in self.shared.membership.present

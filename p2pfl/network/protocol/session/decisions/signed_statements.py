@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
@@ -44,6 +45,11 @@ class Statements:
     _first: dict[str, int] = field(default_factory=dict)  # by member, the first incarnation that was met
     _verified: set[tuple[bytes, bytes, bytes]] = field(default_factory=set)  # keys, statements and signatures
 
+    def meet(self, incarnations: Mapping[str, int]) -> None:
+        """Note the incarnations that take part in an attempt; what they state is believed after they have restarted."""
+        for peer in incarnations.keys() & self.shared.membership.proven:
+            self._first.setdefault(peer, incarnations[peer])
+
     def text(self, statement: bytes) -> bytes:
         """Return a statement as its member signs it in this swarm."""
         return self.shared.codec.swarm.encode() + b"/" + statement
@@ -84,8 +90,9 @@ class Statements:
         announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
         if announcement is None:
             return False
-        met = stated.member == me.peer or stated.member in self.shared.membership.proven
-        least = self._first.setdefault(stated.member, announcement.incarnation) if met else announcement.incarnation
+        if stated.member == me.peer or stated.member in self.shared.membership.proven:
+            self._first.setdefault(stated.member, announcement.incarnation)
+        least = self._first.get(stated.member, announcement.incarnation)
         return (announcement.incarnation if direct else least) <= stated.incarnation <= announcement.incarnation
 
     def has_signed(self, stated: Statement) -> bool:
