@@ -42,7 +42,7 @@ from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.site_policy import stated_least
 from p2pfl.learning import Learner, TorchLearner, learner_traits
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.learner import ChecksCells, KeepsOwn, KeepsPrivate, SharesBase
+from p2pfl.learning.learner import ChecksCells, KeepsModels, KeepsOwn, SharesBase
 from p2pfl.learning.models import MODELS
 from p2pfl.learning.modules.trained_part import DividedModel
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
@@ -364,7 +364,7 @@ class Plan:
     def saved(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` that the file of a peer contains."""
         learner = self.learner.bare
-        if isinstance(learner, KeepsPrivate):
+        if isinstance(learner, KeepsModels):
             return learner.kept(row, peer=peer)
         return self._public(row)
 

@@ -329,12 +329,17 @@ class KeepsOwn(Protocol):
 
 
 @runtime_checkable
-class KeepsPrivate(Protocol):
-    """A learner each of whose peers ends with a private model, such as the coefficients of its own columns."""
+class KeepsModels(Protocol):
+    """A learner for which the tensors of a row depend on the peer, such as adapters of a rank of its own."""
 
     def kept(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a peer's model in one row ``[P]``, for the file that it keeps."""
         ...
+
+
+@runtime_checkable
+class KeepsPrivate(KeepsModels, Protocol):
+    """A learner each of whose peers ends with a private model, such as the coefficients of its own columns."""
 
     def described(self, peer: str | None = None) -> Mapping[str, Any]:
         """Return the description of a peer's model, which its file holds, or what all may know: JSON values."""

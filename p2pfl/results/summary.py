@@ -188,8 +188,9 @@ def summarise(
     elif baselines and scored:
         with one_thread():
             trained = apart(plan.learner, peers, rounds=rounds)
-            compared = _compare_baselines(plan, together, trained, everyone, rounds=rounds, metric=metric)
-            between = _intervals(plan, peers, (trained.rows, models), (compared.single, score), metric=metric)
+            if metric in trained.scores:  # scores of a stack are those that all its peers have
+                compared = _compare_baselines(plan, together, trained, everyone, rounds=rounds, metric=metric)
+                between = _intervals(plan, peers, (trained.rows, models), (compared.single, score), metric=metric)
     last = {record.peer: record for record in records}
     training = seconds.training
     guarantee = describe(

@@ -23,7 +23,7 @@ Way = Literal["factors", "freeze_a", "alternate", "product"]
 
 
 def factor_pairs(layout: Layout) -> tuple[tuple[str, str], ...]:
-    """Return the names of the factors A and B of each layer with adapters.
+    """Return the names of the factors A and B of each layer with adapters, where they are matrices.
 
     Examples
     --------
@@ -31,7 +31,8 @@ def factor_pairs(layout: Layout) -> tuple[tuple[str, str], ...]:
     (('q.lora_A.weight', 'q.lora_B.weight'),)
     """
     partners = {name: name.replace("lora_A", "lora_B") for name in layout.names if "lora_A" in name}
-    return tuple((a, b) for a, b in partners.items() if b in layout.names)
+    shapes = dict(zip(layout.names, layout.shapes, strict=True))
+    return tuple((a, b) for a, b in partners.items() if b in shapes and len(shapes[a]) == len(shapes[b]) == 2)
 
 
 def naive_error(rows: Rows, layout: Layout) -> float:
@@ -201,6 +202,13 @@ class AdapterRows:
         if self.way != "factors" and not self.pairs:
             raise ModelError(
                 f'adapters = "{self.way}" is for LoRA, but the model trains no lora_A with its lora_B; leave it out'
+            )
+        factors = {name for pair in self.pairs for name in pair}
+        others = [name for name in self.start if "lora_" in name and name not in factors]
+        if self.way != "factors" and others:
+            raise ModelError(
+                f'adapters = "{self.way}" is for pairs of matrices lora_A and lora_B, but the model also trains '
+                f'{others[0]}; set adapters = "factors", or leave it out of the LoraConfig'
             )
 
     @cached_property

@@ -111,7 +111,9 @@ class TrainerLearner(SequentialLearner):
             raise ModelError("there is no trainer; give one for each peer of this process")
         self.trainers, self.rounds, self.seed = dict(trainers), rounds, seed
         for trainer in self.trainers.values():
-            trainer.remove_callback(self.transformers.PrinterCallback)  # standard output is for results
+            for printing in (self.transformers.PrinterCallback, self.transformers.ProgressCallback):
+                trainer.remove_callback(printing)  # standard output is for results
+        check_evaluation(self.trainers)
         self.alone = one_at_a_time()  # trainers may share a model, and all share the global generators
         self.models = {peer: _trained_model(trainer, peer) for peer, trainer in self.trainers.items()}
         self.own_optimisers = {peer: trainer.optimizer for peer, trainer in self.trainers.items()}
@@ -141,9 +143,7 @@ class TrainerLearner(SequentialLearner):
 
     def _base(self) -> str:
         """Return a digest of what all peers share and no row contains, which neighbours compare."""
-        trainer = next(iter(self.trainers.values()))
-        constants = {name: value.detach() for name, value in trainer.model.named_parameters()}
-        constants = {name: value for name, value in constants.items() if not value.requires_grad}
+        constants = self._shared_constants()
         scales: Mapping[str, float] = {}
         if self.adapters.way != "product":  # whose rows contain the scales
             scales = next(iter(self.models.values())).scales
@@ -154,7 +154,19 @@ class TrainerLearner(SequentialLearner):
                         'it is the same at all peers, or set adapters = "product"'
                     )
             constants |= {a: self.adapters.start[a] for a, _ in self.adapters.pairs}
-        return digest({**constants, **{f"scale of {name}": torch.tensor(value) for name, value in scales.items()}})
+        numbers = {"rounds": self.rounds, **{f"scale of {name}": value for name, value in scales.items()}}
+        return digest({**constants, **{name: torch.tensor(value) for name, value in numbers.items()}})
+
+    def _shared_constants(self) -> dict[str, torch.Tensor]:
+        """Return the constants of the model, which are those of the models of all trainers here."""
+        models = {id(trainer.model): (peer, trainer.model) for peer, trainer in self.trainers.items()}
+        (first_peer, first), *others = [(peer, _constants(model)) for peer, model in models.values()]
+        for peer, constants in others:
+            if not _same_tensors(constants, first):
+                raise ModelError(
+                    f"the bases of the models of {first_peer} and {peer} differ; load both from the same file"
+                )
+        return first
 
     @property
     def dtype(self) -> torch.dtype:
@@ -209,7 +221,7 @@ class TrainerLearner(SequentialLearner):
         Raises
         ------
         ModelError
-            The algorithm corrects gradients.
+            The algorithm corrects gradients, or the round is beyond ``rounds``.
         LearningError
             A trained row is not finite.
         """
@@ -236,6 +248,11 @@ class TrainerLearner(SequentialLearner):
         self, row: torch.Tensor, memory: PeerMemory, *, peer: str, round: int
     ) -> tuple[torch.Tensor, float, int, dict[str, torch.Tensor]]:
         """Return the row ``[P]`` of a peer after a round, its loss and steps, and the memory of its optimiser."""
+        if round >= self.rounds:
+            raise ModelError(
+                f"the learning rate is scheduled over {self.rounds} rounds and the run has more, in which nothing "
+                "would train; give TrainerLearner the rounds of the run"
+            )
         trainer, model = self.trainers[peer], self.models[peer]
         seed = int(draw(self.seed, "trainer", peer, round).integers(MAX_SEED))
         moving = self.adapters.moving(round)
@@ -338,11 +355,31 @@ class TrainerLearner(SequentialLearner):
         return token_scores.scores(float(np.int64(total[0])) * token_scores.FRACTION, int(total[1]))
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the trained tensors of one row ``[P]`` under the names of the model."""
+        """Return the trained tensors of one row ``[P]`` under the names of the model, in the rank of the row."""
         scales = next(iter(self.models.values())).scales
         shapes = {name: tuple(value.shape) for name, value in self.adapters.start.items()}
         tensors = self.adapters.tensors(row.detach().cpu(), shapes=shapes, scales=scales)
         return {name: value.clone() for name, value in tensors.items()}
+
+    def kept(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return the tensors of the model of a peer, in its rank and with its scales, as it is evaluated."""
+        model = self.models[peer]
+        tensors = self.adapters.tensors(row.detach().cpu(), shapes=model.shapes, scales=model.scales)
+        return {name: value.clone() for name, value in tensors.items()}
+
+
+def check_evaluation(trainers: Mapping[str, Any]) -> None:
+    """Raise :class:`ModelError` unless all trainers have one set of evaluation data each, or none has."""
+    without = [peer for peer, trainer in trainers.items() if trainer.eval_dataset is None]
+    for peer, trainer in trainers.items():
+        if isinstance(trainer.eval_dataset, Mapping):
+            raise ModelError(
+                f"the eval_dataset of {peer} is several sets by name, but scores are those of one; give it one of them"
+            )
+    if 0 < len(without) < len(trainers):
+        raise ModelError(
+            f"{without[0]} has no eval_dataset, but others have; give one to all peers of this process, or to none"
+        )
 
 
 def steps_in_round(trainer: Any) -> int:
@@ -374,6 +411,19 @@ def _trained_model(trainer: Any, peer: str) -> _Model:
         for adapter, scale in getattr(layer, "scaling", {}).items() if hasattr(layer, "lora_A") else ():
             scales[f"{path}.lora_A.{adapter}.weight"] = float(scale)
     return _Model(parameters, {name: scale for name, scale in scales.items() if name in parameters})
+
+
+def _constants(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters that no peer trains, without TRL's copy of the first adapters, of the peer's rank."""
+    still = {name: value.detach() for name, value in model.named_parameters() if not value.requires_grad}
+    return {name: value for name, value in still.items() if not ("lora_" in name and "ref" in name.split("."))}
+
+
+def _same_tensors(some: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+    return some.keys() == others.keys() and all(
+        value.dtype == others[name].dtype and torch.equal(value, others[name].to(value.device))
+        for name, value in some.items()
+    )
 
 
 def _is_score(name: str, value: object) -> bool:

@@ -133,3 +133,20 @@ def test_factors_train_in_turn():
 def test_a_model_without_adapters_has_no_products():
     with pytest.raises(ModelError, match=r'adapters = "product" is for LoRA'):
         AdapterRows({"weight": torch.zeros(2, 2)}, way="product")
+
+
+@pytest.mark.parametrize("way", ["freeze_a", "alternate", "product"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"e.lora_embedding_A": torch.zeros(2, 9), "e.lora_embedding_B": torch.zeros(4, 2)},
+        {"q.lora_magnitude_vector": torch.ones(5)},
+        {"c.lora_A.w": torch.zeros(2, 3, 3, 3), "c.lora_B.w": torch.zeros(4, 2, 1, 1)},
+    ],
+    ids=["embedding", "dora", "convolution"],
+)
+def test_factors_that_are_no_pair_of_matrices_are_named(way, other):
+    start = common_start({**random_tensors(1), **other}, rank=None, seed=3)
+    with pytest.raises(ModelError, match=f'"{way}" is for pairs of matrices .* also trains {next(iter(other))}; set'):
+        AdapterRows(start, way=way)
+    assert AdapterRows(start).layout.names == tuple(start)

@@ -8,7 +8,7 @@ import torch
 
 import p2pfl
 from p2pfl.core.errors import ModelError
-from p2pfl.plugins.language import TrainerLearner
+from p2pfl.plugins.language import TrainerLearner, token_scores
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.testing import check_learner
 from tiny_llama import make_trainer, tiny_llama
@@ -191,3 +191,84 @@ def test_what_cannot_be_averaged_is_named(tmp_path, change, sentence):
         change["model"] = tiny_llama().bfloat16()
     with pytest.raises(ModelError, match=sentence):
         learner_of(tmp_path, **change)
+
+
+def alone(folder, *, rank=2, adapters="freeze_a", rounds=4, base=11, reference=False):
+    """Return the learner of one peer of a process of its own, whose adapters are drawn from a local seed."""
+    model = tiny_llama(rank=rank)
+    if base != 11:
+        with torch.no_grad():
+            next(value for value in model.parameters() if not value.requires_grad)[0, 0] += 1
+    if reference:  # as DPOTrainer of TRL makes it
+        model.add_adapter("ref", model.peft_config["default"])
+        for name, value in list(model.named_parameters()):
+            if ".default." in name:
+                model.get_parameter(name.replace(".default.", ".ref.")).data.copy_(value.data)
+    trainer = make_trainer(model, "ada", folder)
+    return TrainerLearner({"ada": trainer}, rounds=rounds, seed=5, adapters=adapters, rank=4)
+
+
+@pytest.mark.parametrize("adapters", ["freeze_a", "product"])
+@pytest.mark.parametrize("reference", [False, True])
+def test_processes_agree_on_the_base_whatever_rank_and_local_seed_their_peers_have(tmp_path, adapters, reference):
+    low, high = (alone(tmp_path, rank=rank, adapters=adapters, reference=reference) for rank in (1, 4))
+    assert low.base == high.base != ""
+    others = alone(tmp_path, adapters=adapters, base=12), alone(tmp_path, adapters=adapters, rounds=5)
+    assert len({low.base, *(other.base for other in others)}) == 3
+
+
+def test_trainers_of_a_process_have_the_same_base(tmp_path):
+    models = {"ada": tiny_llama(), "bob": tiny_llama()}
+    TrainerLearner({peer: make_trainer(model, peer, tmp_path) for peer, model in models.items()}, rounds=1)
+    with torch.no_grad():
+        next(value for value in models["bob"].parameters() if not value.requires_grad)[0, 0] += 1
+    trainers = {peer: make_trainer(model, peer, tmp_path) for peer, model in models.items()}
+    with pytest.raises(ModelError, match="the bases of the models of ada and bob differ; load both from the same"):
+        TrainerLearner(trainers, rounds=1)
+
+
+@pytest.mark.parametrize("adapters", ["freeze_a", "product"])
+def test_the_model_that_a_run_returns_is_the_one_that_was_evaluated(tmp_path, adapters):
+    """The ranks differ, and with products the scales too."""
+    ranks = {"ada": 1, "bob": 2, "cas": 4}
+    alpha = {"alpha": 4} if adapters == "product" else {}
+    models = {peer: tiny_llama(rank=rank, **alpha) for peer, rank in ranks.items()}
+    trainers = {peer: make_trainer(model, peer, tmp_path) for peer, model in models.items()}
+    learner = TrainerLearner(trainers, rounds=2, seed=5, adapters=adapters, rank=4)
+    run = p2pfl.simulate(p2pfl.FedAvg(), learner, p2pfl.topology.complete(3).named(PEERS), rounds=2)
+    for peer, model in models.items():
+        model.load_state_dict(run.models[peer], strict=False)
+        with torch.no_grad():
+            for name, value in run.models[peer].items():
+                assert torch.equal(model.get_parameter(name), value)
+        scores = token_scores.scores(*token_scores.total_losses(trainers[peer]))
+        assert scores["perplexity"] == pytest.approx(run.summary["per_peer"][peer]["together"], rel=1e-6)
+
+
+def test_a_trainer_without_evaluation_data_among_others_is_named(tmp_path):
+    def trainers(**data):
+        made = {peer: make_trainer(tiny_llama(), peer, tmp_path) for peer in PEERS}
+        for peer, own in data.items():
+            made[peer].eval_dataset = own
+        return made
+
+    with pytest.raises(ModelError, match="bob has no eval_dataset, but others have; give one to all peers"):
+        TrainerLearner(trainers(bob=None), rounds=1)
+    with pytest.raises(ModelError, match="the eval_dataset of cas is several sets by name, but scores are"):
+        TrainerLearner(trainers(cas={"easy": [], "hard": []}), rounds=1)
+    learner = TrainerLearner(trainers(**dict.fromkeys(PEERS)), rounds=1)
+    assert learner.evaluate(learner.start(PEERS), peers=PEERS) == {}
+
+
+def test_a_round_beyond_the_schedule_is_refused(tmp_path):
+    learner = learner_of(tmp_path, peers=("ada",), rounds=1)
+    rows = learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows
+    with pytest.raises(ModelError, match="scheduled over 1 rounds and the run has more"):
+        learner.fit(rows, peers=["ada"], round=1)
+
+
+@pytest.mark.parametrize("disable_tqdm", [False, True])
+def test_trainers_write_nothing_to_standard_output(tmp_path, capsys, disable_tqdm):
+    learner = learner_of(tmp_path, peers=("ada",), disable_tqdm=disable_tqdm, logging_steps=1)
+    learner.fit(learner.start(["ada"]), peers=["ada"], round=0)
+    assert capsys.readouterr().out == ""
