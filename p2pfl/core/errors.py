@@ -80,6 +80,9 @@ class AccessError(BrokerError):
 class RunError(P2PFLError):
     """A run that had started failed."""
 
+    resumes = False
+    """Whether the run can go on from its checkpoints as it is."""
+
 
 class LearningError(RunError):
     """Training produced something that is not a number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -54,7 +55,7 @@ def run(options: RunOptions) -> int:
     folder = folder or folders.new(options.runs, experiment.name)
     peers = len(resolved.topology.peers)
     lines = view.Lines(resolved, peers=peers, quiet=options.json, compares=compare)
-    note_processes(peers, options.workers)
+    note_processes(peers, options.workers, patience=resolved.pinned.transport.patience)
     shared = "" if options.workers is None else f" --workers {options.workers}"
     with _kept(folder, again=f"p2pfl run --resume {folder}{shared}{_trust(options)}"):
         result = swarm.run(
@@ -70,14 +71,17 @@ def run(options: RunOptions) -> int:
     return _finish(result.summary, folder, options)
 
 
-def note_processes(peers: int, workers: int | None) -> None:
-    """State how many processes serve the peers, where neither the user nor one process for each peer says so."""
-    from p2pfl.network.peer.launch.process_groups import count_processes  # noqa: PLC0415
+def note_processes(peers: int, workers: int | None, *, patience: float) -> None:
+    """State how many processes serve the peers where the user does not, and how long they then wait for neighbours."""
+    from p2pfl.network.peer.launch.process_groups import count_processes, count_turns  # noqa: PLC0415
 
-    count = count_processes(peers, workers)
+    count, turns = count_processes(peers, workers), count_turns(peers, workers)
     if workers is None and count < peers:
         what = "process" if count == 1 else "processes"
         terminal.note(f"{peers} peers share {count} {what}, one for each core; choose another number with --workers")
+    if turns > 1 and math.isfinite(patience):
+        waits = f"{turns * patience:g} s instead of {patience:g} s (transport.patience)"
+        terminal.note(f"up to {turns} peers share a core, so each waits {waits} for a neighbour")
 
 
 def simulate(options: SimulateOptions) -> int:
@@ -316,7 +320,7 @@ def _trust(options: SwarmOptions) -> str:
 
 @contextmanager
 def _kept(folder: Path, *, again: str = "", needs: str = ".") -> Iterator[None]:
-    """State where the files are, if something goes wrong, and how to resume after an interrupt where a file exists."""
+    """State where the files are, if something goes wrong, and how to go on where that helps and a file exists."""
     try:
         yield
     except (InputError, RunError, KeyboardInterrupt) as error:
@@ -324,7 +328,8 @@ def _kept(folder: Path, *, again: str = "", needs: str = ".") -> Iterator[None]:
             folder.rmdir()
         if folder.exists():
             error.add_note(f"what was written is in {folder}")
-            if again and isinstance(error, KeyboardInterrupt) and (folder / needs).exists():
+            helps = isinstance(error, KeyboardInterrupt) or (isinstance(error, RunError) and error.resumes)
+            if again and helps and (folder / needs).exists():
                 error.add_note(f"go on with {again}")
         raise
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar, Unpack
 
 import torch
@@ -30,14 +31,14 @@ class Threaded:
     def __init__(self, learner: Learner, *, count: Callable[[int, list[bool] | None], None] | None = None) -> None:
         self.learner = learner
         self.count = count
-        self.seconds = 0.0
-        self._begun: float | None = None  # when the training that runs began
+        self.seconds = 0.0  # of training in threads, without the wait for one
+        self._begun: float | None = None  # loop time at which the training that runs was asked for
+        self._trained = 0.0  # loop time from there to the ends of earlier ones
         self.update: float | None = None  # how far the last training moved the row
 
     async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train the rows."""
-        with self._timed():
-            fitted, self.update = await asyncio.to_thread(self._fit, rows, **options)
+        fitted, self.update = await self._train(partial(self._fit, rows, **options))
         return fitted
 
     def _fit(self, rows: Rows, **options: Unpack[Fitting]) -> tuple[Fitted, float]:
@@ -64,23 +65,31 @@ class Threaded:
 
     async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients of the rows."""
-        with self._timed():
-            return await asyncio.to_thread(self.learner.gradient, rows, **options)
+        return await self._train(partial(self.learner.gradient, rows, **options))
 
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        """Count the seconds of training, unless it fails."""
-        self._begun = asyncio.get_running_loop().time()
+    async def _train(self, work: Callable[[], Result]) -> Result:
+        """Work in a thread and count the seconds, unless it fails."""
+        loop = asyncio.get_running_loop()
+        clock: Callable[[], float] = getattr(loop, "thread_time", time.perf_counter)  # virtual loops have their own
+
+        def timed() -> tuple[Result, float]:
+            begun = clock()
+            result = work()
+            return result, clock() - begun
+
+        self._begun = loop.time()
         try:
-            yield
-            self.seconds += asyncio.get_running_loop().time() - self._begun
+            result, seconds = await asyncio.to_thread(timed)
+            self.seconds += seconds
+            self._trained += loop.time() - self._begun
         finally:
             self._begun = None
+        return result
 
     def idle_clock(self) -> float:
         """Return a time that stands still during training."""
         now = asyncio.get_running_loop().time()
-        return (now if self._begun is None else self._begun) - self.seconds
+        return (now if self._begun is None else self._begun) - self._trained
 
 
 class ThreadedNeighbourhood(Wrapped):

@@ -66,8 +66,9 @@ class MqttTransport:
     qos
         Quality of service. With 1 the broker acknowledges each packet, so a publish waits until the broker has it, and
         with MQTT 5 learns of a refusal. With 0 a publish waits until it is written, and a broker may drop a burst.
-        A broker that refuses subscriptions at 1, or leaves them without an answer, and grants them at 0, is used at 0
-        from then on, as clusters that have lost a node need it.
+        A broker that refuses subscriptions at 1, or leaves them without an answer on two connections, and grants them
+        at 0, is used at 0 from then on, as clusters that have lost a node need it. One that has granted 1 before and
+        did not answer is used at 0 for one connection only.
     limit
         Largest payload in bytes; an MQTT 5 broker may lower it.
     lowered
@@ -209,7 +210,7 @@ class MqttChannel:
                 self._quality.lower(str(error))
 
     async def _ask_for(self, filters: tuple[str, ...], *, qos: int) -> None:
-        """Subscribe to a few topics; a connection on which there is no answer at QoS 1 is lost, and the next has 0.
+        """Subscribe to a few topics; a connection on which there is no answer is lost, and a later one tries QoS 0.
 
         The same connection would not help: a broker that waits for its cluster handles nothing else of this client.
         """
@@ -220,10 +221,10 @@ class MqttChannel:
             if not connection.ended:  # it did not answer
                 self._quality.note_silence(str(error))
             raise
-        self._quality.note_answer(qos)
         for pattern, code in zip(filters, codes, strict=True):
             if getattr(code, "is_failure", False):
                 raise connection.refusal(pattern, code)
+        self._quality.note_grant(qos)
 
     def abort(self) -> None:
         """Lose the connection as in a crash."""

@@ -104,6 +104,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._spent += seconds
         return self.now + self._spent
 
+    def thread_time(self) -> float:
+        """Return, in a function that runs in a thread, the time that it has reached."""
+        return self.now + self._spent
+
     def work(self) -> int:
         """Return the tenths of seconds so far: functions in threads take virtual time and no processor time."""
         return int(10 * self.now)

@@ -104,7 +104,7 @@ def test_an_interrupt_while_python_executes_a_string_ends_with_the_status_of_any
     assert done.returncode == 130
 
 
-def test_a_peer_that_is_killed_ends_the_run_with_its_name(start, gone):
+def test_a_peer_that_is_killed_ends_the_run_with_its_name_and_a_remedy(start, place, gone):
     command, family = running(start)
     victim = next(process for process in family[1:] if process.ppid() != command.process.pid)  # forked by the server
     victim.kill()
@@ -112,7 +112,9 @@ def test_a_peer_that_is_killed_ends_the_run_with_its_name(start, gone):
     assert said.status == 1
     last = said.err.splitlines()[-1]
     assert last.startswith("p2pfl: peer")
-    assert "its process was ended by SIGKILL" in last
+    assert "its process was ended by SIGKILL; the system may have run out of memory" in last
+    [folder] = (place / "runs").iterdir()
+    assert last.endswith(f"go on with p2pfl run --resume runs/{folder.name}")
     assert gone(family)
 
 

@@ -75,6 +75,8 @@ def test_a_run_ends_with_a_killed_process_of_several_peers_and_goes_on_with_othe
     assert said.status == 1
     assert re.search(r"peer\d: its process, with [23] peers, was ended by SIGKILL", said.err), said.err
     [folder] = (place / "runs").iterdir()
+    assert said.err.endswith(f"; go on with p2pfl run --resume runs/{folder.name} --workers 2\n")
+    assert "5 peers share a core" in said.err or "3 peers share a core" in said.err
     again = p2pfl("run", "--resume", folder, "--workers", 1, "--no-baselines", "--json")
     assert again.status == 0, again.err
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -16,6 +16,7 @@ from p2pfl.network.transport import mqtt
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
+from p2pfl.network.transport.quality import SubscriptionQuality
 
 DEADLINE = 20.0
 SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
@@ -152,8 +153,8 @@ async def test_a_cluster_that_does_not_answer_at_quality_of_service_1_is_asked_a
     monkeypatch.setattr(mqtt, "ANSWER", 0.2)
     with refusing(4, None, quality=1) as broker:
         [reason] = await asyncio.wait_for(lowered(broker, []), DEADLINE)
-        assert broker.wanted[0] == 1
-        assert set(broker.wanted[1:]) == {0}
+        assert broker.wanted[:2] == [1, 1]
+        assert set(broker.wanted[2:]) == {0}
     assert (
         reason == f"{broker.url} did not answer a subscription within 0.2 s; check the link and the load of the broker"
     )
@@ -164,14 +165,47 @@ async def test_a_broker_that_answers_at_no_quality_of_service_is_asked_at_both_i
     said = []
 
     async def subscribe(url):
-        transport = LastingTransport([MqttTransport(url, lowered=said.append)], backoff=SHORT)
+        backoff = Backoff(first=0.001, largest=0.004, outage=0.5)
+        transport = LastingTransport([MqttTransport(url, lowered=said.append)], backoff=backoff)
         async with transport.join("ada") as ada:
             await ada.subscribe("a/b")
 
-    with refusing(4, None) as broker, pytest.raises(TransportError, match=r"no steady connection for 0\.05 s"):
+    with refusing(4, None) as broker, pytest.raises(TransportError, match=r"no steady connection for 0\.5 s"):
         await asyncio.wait_for(subscribe(broker.url), DEADLINE)
-    assert broker.wanted[:2] == [1, 0]
+    assert broker.wanted[:3] == [1, 1, 0]
     assert said == []
+
+
+async def test_one_late_answer_lowers_nothing(monkeypatch):
+    monkeypatch.setattr(mqtt, "ANSWER", 0.2)
+    said = []
+    with refusing(4, None, refusals=1, quality=1) as broker:
+        assert await asyncio.wait_for(lowered(broker, said), DEADLINE) == []
+        assert set(broker.wanted) == {1}
+
+
+def test_a_broker_that_has_granted_quality_of_service_1_is_asked_for_it_again_by_the_next_connection():
+    said = []
+    quality = SubscriptionQuality(1, said.append)
+    quality.note_grant(1)
+    quality.note_silence("late")
+    assert quality.qos == 1
+    quality.note_silence("late again")
+    assert (quality.qos, said) == (0, [])
+    quality.note_grant(0)  # a node of its cluster is gone: this connection needs 0
+    assert (quality.qos, said) == (1, ["late again"])
+    quality.note_silence("late")
+    quality.note_grant(1)
+    quality.note_silence("late")
+    assert (quality.qos, said) == (1, ["late again"])
+
+
+def test_what_was_wanted_at_0_stays_at_0():
+    quality = SubscriptionQuality(0, pytest.fail)
+    for _ in range(3):
+        quality.note_silence("late")
+        quality.note_grant(0)
+    assert quality.qos == 0
 
 
 PLUGIN = next(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so"), None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.core.errors import InputError
-from p2pfl.core.process import processors, raise_file_limit
+from p2pfl.core.process import cores, processors, raise_file_limit
 
 MAX_OWN_PROCESSES = 128
 """Peers up to which each has its own process by default; a process takes 39 MiB, a further peer of one takes 2 MiB."""
@@ -50,15 +50,29 @@ def share_processes(names: Sequence[str], count: int) -> list[tuple[str, ...]]:
     return [tuple(names[number::count]) for number in range(count)]
 
 
-def count_turns(peers: int, count: int) -> int:
-    """Return how many times longer than alone a peer may take, because others of its process have their turns.
+def count_threads(processes: int) -> int:
+    """Return the number of threads of each of some processes, so that all together have the cores of this one."""
+    return max(1, cores() // processes)
+
+
+def count_turns(peers: int, workers: int | None) -> int:
+    """Return how many times longer than alone a peer may take, because others of its core have their turns.
+
+    With a process for each peer, as by default, the timeouts of the experiment apply as they are.
+
+    Parameters
+    ----------
+    peers, workers
+        As of :func:`count_processes`.
 
     Examples
     --------
-    >>> count_turns(4, 4)
-    1
+    >>> count_turns(4, None), count_turns(4, 1)
+    (1, 4)
     """
-    return 1 if count == peers else -(-peers // processors())
+    if workers is None and peers <= MAX_OWN_PROCESSES:
+        return 1
+    return -(-peers // min(count_processes(peers, workers), processors()))
 
 
 def stretch_timeouts(table: Mapping[str, Any], *, by: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 MAX_STEP = 0.1
@@ -56,11 +57,11 @@ class LoadClock:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Selector that tells a clock when its loop waits."""
+    """Selector that tells a clock when its loop waits, and somebody when a turn begins."""
 
-    def __init__(self, clock: LoadClock) -> None:
+    def __init__(self, clock: LoadClock, turned: Callable[[float], None] | None) -> None:
         super().__init__()
-        self._clock = clock
+        self._clock, self._turned = clock, turned
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait until a file is ready, or for ``timeout`` seconds."""
@@ -68,7 +69,10 @@ class _Selector(selectors.DefaultSelector):
         try:
             return super().select(timeout)
         finally:
-            self._clock.wake(time.monotonic(), timeout=timeout)
+            now = time.monotonic()
+            self._clock.wake(now, timeout=timeout)
+            if self._turned is not None:
+                self._turned(now)
 
 
 class SharedLoop(asyncio.SelectorEventLoop):
@@ -78,6 +82,8 @@ class SharedLoop(asyncio.SelectorEventLoop):
     ----------
     threads
         Number of threads for training and files.
+    turned
+        Called at the begin of each turn with :func:`time.monotonic`, for what must not slow down with the loop.
 
     Examples
     --------
@@ -86,9 +92,9 @@ class SharedLoop(asyncio.SelectorEventLoop):
     'done'
     """
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, *, turned: Callable[[float], None] | None = None) -> None:
         self._clock = LoadClock(time.monotonic())
-        super().__init__(_Selector(self._clock))
+        super().__init__(_Selector(self._clock, turned))
         if threads is not None:
             self.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="peers"))
 

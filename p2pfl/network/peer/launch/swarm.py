@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import signal
 import time
@@ -29,6 +28,7 @@ from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.launch.process_groups import (
     check_open_files,
     count_processes,
+    count_threads,
     count_turns,
     share_processes,
     stretch_timeouts,
@@ -54,6 +54,9 @@ QUIET = 10.0
 
 SILENCE = 30.0
 """Seconds without a sign of life after which a peer's process counts as stuck."""
+
+RESUMABLE = frozenset({"ProcessEnded", "ProcessStuck", "TransportError"})
+"""Kinds of failures after which a run can go on from its checkpoints, as they do not follow from the experiment."""
 
 
 @dataclass
@@ -220,11 +223,11 @@ def run(
             sent_rows.keep_rows(folder)
         swarm = _Swarm()
         stack.callback(swarm.end)
-        threads = max(1, (os.cpu_count() or 1) // len(groups))
+        threads = count_threads(len(groups))
         roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
         accepted = resolved.unaccounted or unaccounted
         pinned, written = plain(resolved.pinned), plain(resolved.experiment)
-        pinned = stretch_timeouts(pinned, by=count_turns(len(names), len(groups)))
+        pinned = stretch_timeouts(pinned, by=count_turns(len(names), workers))
         errand = Errand(pinned, urls, folder, accepted, threads, roster, together, owner, written)
         swarm.start(groups, errand)
         log = EventLog(result, now=lambda: datetime.now(UTC))
@@ -303,10 +306,12 @@ def _end(process: ForkServerProcess) -> str:
     if status >= 0:
         return f"ended with status {status}"
     names = {each.value: each.name for each in signal.Signals}  # without real-time signals
-    return f"was ended by {names.get(-status, f'signal {-status}')}"
+    cause = "; the system may have run out of memory" if status == -signal.SIGKILL else ""
+    return f"was ended by {names.get(-status, f'signal {-status}')}{cause}"
 
 
 def _error(failed: Failed) -> RunError:
     error = RunError(f"{failed.peer}: {failed.reason}")
     error.status = failed.status
+    error.resumes = failed.status == RunError.status and failed.error in RESUMABLE
     return error

@@ -370,11 +370,30 @@ def main(names: Sequence[str], errand: Errand, pipe: Connection) -> None:
         with _reporting(names[0], notify):  # of what concerns all
             resolved = plan(check(errand.table), only=names, unaccounted=True)  # the swarm has passed the account
             resolved = replace(resolved, unaccounted=errand.unaccounted, unpinned=check(errand.written))
-        loop = None if len(names) == 1 else partial(SharedLoop, errand.threads + 1)
-        with asyncio.Runner(loop_factory=loop) as runner:
+        with asyncio.Runner(loop_factory=choose_loop(names, errand.threads, notify)) as runner:
             runner.run(_live_together(names, resolved, errand, notify))
     except P2PFLError as error:
         raise SystemExit(error.status) from None
+
+
+def choose_loop(
+    names: Sequence[str], threads: int, notify: Callable[[Event], None]
+) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what creates the event loop of some peers; ``None`` for the usual loop of asyncio.
+
+    A shared loop slows its clock down, but the parent expects signs of life in its own time: each turn may give one.
+    """
+    if len(names) == 1:
+        return None
+    due = time.monotonic() + LIFE_SIGN_INTERVAL
+
+    def turned(now: float) -> None:
+        nonlocal due
+        if now >= due:
+            due = now + LIFE_SIGN_INTERVAL
+            notify(Alive(names[0]))
+
+    return partial(SharedLoop, threads + 1, turned=turned)
 
 
 async def _live_together(names: Sequence[str], resolved: Plan, errand: Errand, notify: Callable[[Event], None]) -> None:

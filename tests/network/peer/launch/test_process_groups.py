@@ -4,7 +4,13 @@ import pytest
 
 from p2pfl.core.errors import InputError
 from p2pfl.network.peer.launch import process_groups
-from p2pfl.network.peer.launch.process_groups import MAX_OWN_PROCESSES, check_open_files, count_processes
+from p2pfl.network.peer.launch.process_groups import (
+    MAX_OWN_PROCESSES,
+    check_open_files,
+    count_processes,
+    count_threads,
+    count_turns,
+)
 
 
 def test_more_peers_than_processes_can_serve_share_one_for_each_core(monkeypatch):
@@ -20,3 +26,20 @@ def test_a_run_that_needs_more_open_files_than_the_system_permits_is_one_sentenc
     sentence = "1000 peers in a process need up to 3064 open files, but the system permits 1024; use more --workers"
     with pytest.raises(InputError, match=sentence):
         check_open_files(1000, 1)
+
+
+def test_a_peer_waits_longer_the_more_peers_share_its_core(monkeypatch):
+    monkeypatch.setattr(process_groups, "processors", lambda: 2)
+    assert [count_turns(40, workers) for workers in (1, 2, 39, 40, 41)] == [40, 20, 20, 20, 20]
+    assert count_turns(40, None) == count_turns(MAX_OWN_PROCESSES, None) == 1
+    assert count_turns(1000, None) == 500
+    monkeypatch.setattr(process_groups, "processors", lambda: 64)
+    assert [count_turns(40, workers) for workers in (1, 39, 40)] == [40, 2, 1]
+
+
+def test_processes_share_the_cores_that_this_one_may_keep_busy(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert count_threads(1) == count_threads(100) == 1
+    monkeypatch.setattr(process_groups, "cores", lambda: 8)
+    assert [count_threads(processes) for processes in (1, 3, 100)] == [8, 2, 1]

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pfl.network.peer.launch import shared_loop, worker
 from p2pfl.network.peer.launch.shared_loop import MAX_STEP, LoadClock, SharedLoop
+from p2pfl.network.peer.updates import Alive
 
 SECONDS = st.floats(0.0, 100.0)
 
@@ -51,3 +53,20 @@ def test_a_timeout_leaves_out_the_time_in_which_its_loop_was_busy():
 
     with asyncio.Runner(loop_factory=SharedLoop) as runner:
         assert runner.run(wait_for_an_answer()) == "arrived"
+
+
+def test_a_process_whose_turns_are_long_gives_signs_of_life_in_the_time_of_its_parent(monkeypatch):
+    monkeypatch.setattr(shared_loop, "MAX_STEP", 0.001)  # of each turn of 0.02 s
+    monkeypatch.setattr(worker, "LIFE_SIGN_INTERVAL", 0.05)
+    said = []
+
+    async def work():
+        for _ in range(12):
+            time.sleep(0.02)  # noqa: ASYNC251 (the work of the peers)
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=worker.choose_loop(["ada", "bob"], 1, said.append)) as runner:
+        runner.run(work())
+    assert 3 <= len(said) <= 12  # after each third turn, or sooner where turns take longer
+    assert set(said) == {Alive("ada")}
+    assert worker.choose_loop(["ada"], 1, said.append) is None
