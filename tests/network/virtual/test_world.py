@@ -26,8 +26,7 @@ from p2pfl.network.protocol.totals.convergecast import Convergecast
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Claim
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
-from p2pfl.network.secagg.receiver import SumReceiver
-from p2pfl.network.secagg.seal import Seal
+from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.content import Unsettled
 from p2pfl.simulation import simulate
@@ -205,13 +204,7 @@ MUTANTS = {
     "rows leave the hull of the goals": (gossip_learning, "merge_models", doubled, WAITLESS),
     "ages are those of the last heard": (gossip_learning, "merge_models", rejuvenated, WAITLESS),
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
-    "the term of an earlier life is opened with the present key": (
-        SumReceiver,
-        "forget",
-        lambda *_: None,
-        [2580, 1957],
-    ),
-    "a peer that came back and calls others is malicious": (Seal, "incarnation", lambda *_: 0, [171, 654]),
+    "terms are masked for incarnations that have ended": (SumSender, "_check", lambda *_: None, [429, 621]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "nobody says what an earlier life may have left open": (end, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [4, 262, 288]),
