@@ -177,6 +177,7 @@ async def test_a_peer_that_fails_is_missed_at_once_not_after_patience():
 def test_masks_are_drawn_only_with_those_who_are_there():
     changes = ["topology.kind=complete", "topology.peers=4", "transport.quorum=0.5", *QUICK]
     changes += ["privacy.mode=pairwise", "privacy.mask=100.0", "gossip.steps=20", "rounds=1"]
+    changes += ["privacy.departures=go_on"]
     ended = timeless(live(read(SMALL, changes=changes), MemoryTransport(), names=["peer0", "peer1", "peer2"]))
     rows = torch.cat([end.state.rows for end in ended.values()])
     assert rows.abs().max() < 10  # masks of deviation 100 have cancelled
@@ -214,7 +215,8 @@ async def test_large_rows_come_one_at_a_time():
 @pytest.mark.slow
 async def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():
     changes = ["topology.kind=complete", "topology.peers=4", "rounds=8", "gossip.steps=12"]
-    experiment = read(SMALL, changes=[*changes, "privacy.mode=pairwise", "privacy.mask=10.0"])
+    masked = ["privacy.mode=pairwise", "privacy.mask=10.0", "privacy.departures=go_on"]
+    experiment = read(SMALL, changes=[*changes, *masked])
     transport = MemoryTransport()
 
     others, _ = await asyncio.gather(
@@ -222,7 +224,6 @@ async def test_masks_with_a_neighbour_that_vanished_are_drawn_no_more():
     )
     ended = others
     models = torch.cat([end.state.rows for end in ended.values()])
-    # The masks of the round in which it vanished may stay; from then on all cancel, so the peers agree.
     assert (models - models.mean(0)).abs().max() < 0.1
     assert all(end.records[-1].round == 7 for end in ended.values())
 
