@@ -199,9 +199,10 @@ def test_control_characters_are_shown_and_not_obeyed(run):
 @pytest.mark.slow
 def test_alarms_come_before_everything_else(run):
     alarms = [msgspec.to_builtins(LossRose(peer="peer0", round=2, now={"loss": 9.0}))]
-    page = checked(run_page(copied(run, summary=run.summary | {"alarms": alarms, "accounted": False})))
+    changes = {"alarms": alarms, "accounted": False, "advice": ["a warning of the run"]}
+    page = checked(run_page(copied(run, summary=run.summary | changes)))
     said = "".join(page.text)
-    assert said.index("Alarm.") < said.index("Warning.") < said.index("Together")
+    assert said.index("Alarm.") < said.index("Together") < said.index("Warning.")
     assert "the loss rose steeply in round 3" in said
     assert "--unaccounted" in said
 
@@ -259,7 +260,7 @@ def test_the_page_of_one_peer_has_its_scores_and_events(run):
     assert levels["accuracy by round"] == [("alone", 0.95)]
     assert [chart.x for chart in score_charts(other) if chart.title == "accuracy by bytes"] == ["MB sent"]
     assert levels["loss by round"] == [("alone", 0.4)]
-    assert "2 masks shared with peer1 may not have cancelled" in said
+    assert "2 gossip steps with peer1 may have moved only one of two models" in said
 
 
 @pytest.mark.slow

@@ -266,7 +266,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 await connection.enter(tasks)
                 self.phase = "gathering"
-                await gather_neighbours(connection, self.keeper, experiment=self.plan.experiment, notify=self._notify)
+                await gather_neighbours(connection, self.keeper, plan=self.plan, notify=self._notify)
                 self._introduce()
                 self.phase = "learning"
                 first = await self._resume()

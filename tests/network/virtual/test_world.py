@@ -207,7 +207,7 @@ MUTANTS = {
     "terms are masked for incarnations that have ended": (SumSender, "_check", lambda *_: None, [429, 621]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "nobody says what an earlier life may have left open": (end, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
-    "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [4, 262, 288]),
+    "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [1684, 2101]),
     "a peer adds its numbers to a total twice": (Convergecast, "contribute", twice, TOTALS),
     "a peer ends with another total": (RoundTotals, "total", other, TOTALS),
     "two totals of a round have one key": (TotalMasks, "keys", numberless, TOTALS),

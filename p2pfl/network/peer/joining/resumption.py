@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p2pfl.core.errors import LostModelError, ResumeError
-from p2pfl.experiment import Experiment
+from p2pfl.experiment.resolved import Plan
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.storage.checkpoint import Checkpoint
 from p2pfl.network.peer.storage.writer import Keeper
@@ -20,16 +20,17 @@ from p2pfl.privacy.keys import FirstUse, fingerprint
 from p2pfl.results.notices.kinds import KeyTrusted, NameShared, NeighboursMissing, Notice, VersionDiffers
 
 
-def restarts_together(experiment: Experiment) -> bool:
+def restarts_together(plan: Plan) -> bool:
     """Return whether peers that could not complete a round wait for the missing ones, and begin again together.
 
     A peer that comes back then does not join the others late, because they are about to end as well.
     """
-    return experiment.privacy.departures == "wait" and experiment.transport.outage > 0
+    privacy, transport = plan.experiment.privacy, plan.experiment.transport
+    return plan.commits and privacy.departures == "wait" and transport.outage > 0
 
 
 async def gather_neighbours(
-    connection: Connection, keeper: Keeper, *, experiment: Experiment, notify: Callable[[Notice], None]
+    connection: Connection, keeper: Keeper, *, plan: Plan, notify: Callable[[Notice], None]
 ) -> None:
     """Wait for the neighbours; a peer that has played all rounds can do without them.
 
@@ -37,8 +38,8 @@ async def gather_neighbours(
     ----------
     connection, keeper
         Of the peer.
-    experiment
-        Its settings: the neighbours to wait for, and how long.
+    plan
+        Of its experiment: the neighbours to wait for, and how long.
     notify
         Called with a notice if the peer goes on without them.
 
@@ -49,19 +50,19 @@ async def gather_neighbours(
     PeerError
         The same of a peer that begins.
     """
-    settings, former = experiment.transport, keeper.former
+    settings, former = plan.experiment.transport, keeper.former
     kept = former.kept[0].round if former.kept else 0
-    played = bool(kept) and kept in {keeper.journal.ended, experiment.rounds}
+    played = bool(kept) and kept in {keeper.journal.ended, plan.experiment.rounds}
     begun = kept or (former.journal is not None and former.journal.released >= 0)
     membership = connection.session.membership
-    together = bool(begun) and not played and restarts_together(experiment)
+    together = bool(begun) and not played and restarts_together(plan)
     within = max(settings.gather, settings.outage) if together else settings.gather
     error = await connection.gather(quorum=settings.quorum, within=within, together=together)
     if error is not None and played:
         me = membership.me.peer
         notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
     elif begun and not played and (error is not None or membership.over):
-        why = explain_stranding(membership, kept, rounds=experiment.rounds, within=within)
+        why = explain_stranding(membership, kept, rounds=plan.experiment.rounds, within=within)
         absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)
         raise ResumeError(why, absent=absent, gone=gone)
     elif error is not None:
@@ -104,7 +105,8 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
     """Go on from a checkpoint, if there is one, with a round: both are returned.
 
     Where all come back together they go on with the last round that all have; where others go on, with one that is
-    still to come. If ``joins`` is true, the others play rounds as members, which have to admit this peer.
+    still to come. If ``joins`` is true, the others play rounds as members, which have to admit this peer, unless all
+    come back together: then it is a member, even without a checkpoint.
 
     Raises
     ------
@@ -117,8 +119,9 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
     from_ = kept[0].round if kept else 0
     together = common([me.rounds, *(announcement.rounds for announcement in there)])
     attempt = 0
-    if not progress.running and me.rounds:
-        first = from_ = from_ if together is None or together not in me.rounds else together
+    if not progress.running and (me.rounds or (joins and together is not None)):
+        first = from_ if together is None else together
+        from_ = first if me.rounds else 0
         attempt = max(
             announcement.attempt for announcement in (me, *there) if announcement.attempt <= me.attempt + LEAP
         )

@@ -54,7 +54,7 @@ class Incarnations:
         state = await self.play(self.peer)
         await self._keep(state)
         experiment, tries = self.peer.plan.experiment, 1
-        while self.peer.undecided and tries < MAX_ATTEMPTS and restarts_together(experiment):
+        while self.peer.undecided and tries < MAX_ATTEMPTS and restarts_together(self.peer.plan):
             before, name = self.peer, self.peer.name
             self.notify(AwaitsReturn(peer=name, round=before.done, seconds=experiment.transport.outage))
             former = await asyncio.to_thread(self.store.former)

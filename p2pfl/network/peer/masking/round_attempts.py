@@ -54,7 +54,7 @@ def first_step(half: int, *, attempts: int, floods: bool) -> int:
     Examples
     --------
     >>> first_step(steps_of_half(3), attempts=1, floods=True)
-    98304
+    98307
     """
     return half * (2 * attempts + int(floods))
 

@@ -231,7 +231,8 @@ async def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturb
 
 
 async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not_followed_when_all_resume(tmp_path):
-    changes = [*COMPLETE, "privacy.mode=pairwise", "privacy.mask=30.0"]
+    masks = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.departures=go_on"]
+    changes = [*COMPLETE, *masks, "transport.patience=15"]
 
     lives = RestartablePeers(read(SMALL, changes=changes), MemoryTransport(), tmp_path)
     lives.start()
@@ -242,5 +243,5 @@ async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not
     insider.membership.me = msgspec.structs.replace(insider.me, attempt=2**62)
     ended = await lives.end()
     for name in ("peer0", "peer1", "peer2"):
-        assert ended[name].peer.hiding.attempts.attempt == 1
+        assert ended[name].peer.hiding.attempts.attempt <= 4  # they go on without it
         assert ended[name].records[-1].round == 5

@@ -191,8 +191,9 @@ async def test_who_lost_its_last_row_after_all_rounds_keeps_the_one_before_and_s
     assert [record.round for record in ended["peer1"].records] == list(range(6))  # none of them again
 
 
-async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_path):
-    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10", "transport.patience=5"])
+@pytest.mark.parametrize("departures", ["go_on", "wait"])
+async def test_who_has_lost_both_checkpoints_goes_on_with_the_others_from_where_they_are(departures, tmp_path):
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10", f"privacy.departures={departures}"])
 
     async with asyncio.timeout(60):
         lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
@@ -205,7 +206,9 @@ async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_pa
         ended = await lives.end()
     assert all(notice.again for notice in said(lives, "peer1", JoinsLate))
     assert said(lives, "peer1", JoinsLate)
-    assert ended["peer1"].records[-1].round == 9
+    for name in lives.names:
+        assert ended[name].records[-1].round == 9
+        assert not any(record.missed for record in ended[name].records)
 
 
 async def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
