@@ -37,7 +37,7 @@ TARGETS = ["q_proj", "v_proj"]
 
 
 class Task(NamedTuple):
-    """What the peers learn.
+    """Model and text from which the peers learn.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ SIGNATURE = bytes(64)
 
 @dataclass
 class Traffic:
-    """What peers send and receive, by peer."""
+    """Messages and bytes that each peer sends and receives."""
 
     sent: Counter[str] = field(default_factory=Counter)
     sent_bytes: Counter[str] = field(default_factory=Counter)

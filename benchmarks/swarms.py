@@ -63,7 +63,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Load:
-    """What has been used until a moment, in seconds, bytes and messages."""
+    """Seconds, bytes and messages that have been used until a moment."""
 
     time: float
     peers: float

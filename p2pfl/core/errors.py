@@ -81,7 +81,7 @@ class RunError(P2PFLError):
     """A run that had started failed."""
 
     resumes = False
-    """Whether the run can go on from its checkpoints as it is."""
+    """True if the run can go on from its checkpoints as it is."""
 
 
 class LearningError(RunError):

@@ -264,7 +264,7 @@ class RoundScores:
 
     @property
     def stated(self) -> Evaluated | None:
-        """What was evaluated after each round; ``None`` if it was everything."""
+        """Rounds and number of peers that were evaluated; ``None`` if it was everything."""
         return self.evaluator.stated(None if self.average is None else _count_recorded(self.average))
 
     @property

@@ -158,7 +158,7 @@ file:///mnt/shared/ward?delay=60 where files need up to 60 seconds to the other 
 
 
 class Stamp(NamedTuple):
-    """What changes with a file: its size, its time and its number on the disk."""
+    """Size, time and number of a file, one of which changes whenever it is written anew."""
 
     size: int
     time: int

@@ -26,7 +26,7 @@ MAX_NAME = 200
 """Longest encoded name of a client or of one level of a topic, in characters."""
 
 WILL = "w"
-"""What a will has in place of a number."""
+"""Text in place of a number in the name of a will."""
 
 DRAFT = ".draft"
 """Ending of a file that is being written."""

@@ -233,13 +233,13 @@ def _columns_from_distances(table: AlignedTable, *, seed: int) -> ExactClaim:
 def _row_of_one_person(table: AlignedTable, learner: VerticalLearner, fresh: Fresh, peers: Sequence[str]) -> ExactClaim:
     """Enter the indicator of one person as a party's first column, and read that person's row at the solver."""
     roles, rows = learner.roles, len(table.trained)
-    liar, victim = roles.features[0], roles.label
+    attacker, victim = roles.features[0], roles.label
 
     honest = joined_table(table, roles)
 
     def columns(peer: str) -> Floats:
         own = honest.columns(peer)
-        if peer != liar:
+        if peer != attacker:
             return own
         return np.column_stack([np.arange(rows) == 0, own[:, 1:]]).astype(np.float64)
 
@@ -249,7 +249,7 @@ def _row_of_one_person(table: AlignedTable, learner: VerticalLearner, fresh: Fre
         moments = yield from ask_moments(
             FactoredColumns(Blocks(design, joined), Products(roles, fresh(1), rows), slice(None)), every=True
         )
-        return moments().matrix[design.where(liar).start], design.where(victim)
+        return moments().matrix[design.where(attacker).start], design.where(victim)
 
     products, own = _play(asked(), peers)
     row = table.standardised(victim).train[0]
@@ -260,9 +260,9 @@ def _row_of_one_person(table: AlignedTable, learner: VerticalLearner, fresh: Fre
 def _guessed_people(parties: Parties, source: Source, peers: Sequence[str]) -> ExactClaim:
     """Enter one guessed person more than the sizes on which parties have agreed."""
     sizes = {peer: len(parties.party(peer)) for peer in parties.names}
-    liar = next(peer for peer in parties.names if peer != parties.label)
+    attacker = next(peer for peer in parties.names if peer != parties.label)
     own = dict(parties.own)
-    own[liar] = _with_guess(own[liar])
+    own[attacker] = _with_guess(own[attacker])
     agreed = replace(parties, own=own, sizes=sizes)
     try:
         _play(align(agreed, source, run=b"audit guesses"), peers)

@@ -148,7 +148,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     peers
         Peers that left.
     absent
-        Peers without whom the old run was played already.
+        Peers that the old run already lacked.
     withdrawals
         People who left, by the owner of their rows.
     method, rounds

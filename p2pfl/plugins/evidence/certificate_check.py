@@ -188,7 +188,7 @@ def check_together(certificates: Sequence[Certificate], *, roster: Roster | None
         names = ", ".join(sorted(keyless))
         result.unchecked.append(f"the copies of {names}, whose keys in the roster are revoked and certify nothing")
     if first.absent:
-        result.unchecked.append(f"the copies of {', '.join(first.absent)}, without whom {first.run} was played already")
+        result.unchecked.append(f"the copies of {', '.join(first.absent)}, which {first.run} already lacked")
     if missing := sorted(remaining - holders - keyless):
         result.unchecked.append(f"the copies of {', '.join(missing)}, who remain and whose certificates are missing")
     elif not result.faults:

@@ -73,7 +73,7 @@ class WithdrawalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def who(self) -> str:
-        """Who is to leave, in words."""
+        """Return in words who is to leave."""
         return Withdrawal(self.peer, self.people, self.digest).who if self.people else self.peer
 
 

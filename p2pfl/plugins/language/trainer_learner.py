@@ -320,8 +320,8 @@ class TrainerLearner(SequentialLearner):
             return token_scores.scores(*self._total_losses(row, peer))
         with self.alone, seeded_globals(self.seed):
             self._fill(row, peer)
-            found = trainer.evaluate()
-        kept = {name.removeprefix("eval_"): float(value) for name, value in found.items() if _is_score(name, value)}
+            scores = trainer.evaluate()
+        kept = {name.removeprefix("eval_"): float(value) for name, value in scores.items() if _is_score(name, value)}
         return {"loss": kept.pop("loss"), **kept}
 
     def _labels_tokens(self, peer: str) -> bool:

@@ -1,4 +1,4 @@
-"""What counts as time of training, and what as idle."""
+"""Times of training and idle times."""
 
 import asyncio
 import time

@@ -253,7 +253,7 @@ async def test_where_that_would_cost_more_than_is_allowed_nothing_is_unmasked_an
 
 @pytest.mark.parametrize("number", range(4))
 async def test_a_message_that_a_broker_drops_is_sent_again(number):
-    """That it is ready, its participant set, or its term: peer0 gets nothing of one of the first of peer1."""
+    """The broker drops one of the first messages of peer1 to peer0: it is ready, its participant set, or its term."""
     counted = Counter()
 
     def lose(_, message):

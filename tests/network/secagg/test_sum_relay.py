@@ -401,31 +401,31 @@ def test_a_receiver_that_has_all_terms_and_says_that_one_is_missing_gets_no_seco
     """The classical attack: two sums that differ by one peer reveal its model."""
     receiver, givers = begun
     np.testing.assert_array_equal(exchanged(receiver, givers, [TERM] * 4), 4 * TERM)
-    liar = sum_receiver()
+    attacker = sum_receiver()
     for giver in givers[:3]:
-        liar.take(giver.peer, Ready(0, 0))
-    call = liar.close()
+        attacker.take(giver.peer, Ready(0, 0))
+    call = attacker.close()
     for giver in givers[:3]:
         with pytest.raises(PrivacyError, match="two different participant sets"):
             giver.take("eve", call)
         with pytest.raises(PrivacyError, match="masks no second one"):
             giver.mask(SumSlot("eve", 0, 0), TERM)
-    assert liar.total() is None
+    assert attacker.total() is None
 
 
 def test_two_sets_of_one_sum_leave_their_receiver_nothing_but_masks(begun):
     """Each sender gets one set, as if a message of dan were lost to some of them."""
     _, givers = begun
-    liar, slot = sum_receiver(), SumSlot("eve", 0, 0)
+    attacker, slot = sum_receiver(), SumSlot("eve", 0, 0)
     for giver in givers:
-        liar.take(giver.peer, Ready(0, 0))
-    whole, fewer = liar.close(), seal("eve").sign(0, 0, NAMES[:3])
+        attacker.take(giver.peer, Ready(0, 0))
+    whole, fewer = attacker.close(), seal("eve").sign(0, 0, NAMES[:3])
     for giver, call in zip(givers, (whole, fewer, fewer, whole), strict=True):
         giver.take("eve", call)
         for piece in giver.give(slot, giver.mask(slot, TERM), piece=100):
-            liar.receive(giver.peer, piece)
-    assert liar.total() is not None
-    assert abs(liar.total()).min() > 2**40  # uniform, where the sum of the terms is small
+            attacker.receive(giver.peer, piece)
+    assert attacker.total() is not None
+    assert abs(attacker.total()).min() > 2**40  # uniform, where the sum of the terms is small
 
 
 def test_a_set_that_nobody_signed_proves_nothing(begun):

@@ -74,7 +74,7 @@ def played(tmp_path_factory):
 
 
 @pytest.fixture
-def liar(played):
+def attacker(played):
     """Identity of the peer that lies."""
     return Identity.load(played / "keys" / f"{LIAR}.pem")
 
@@ -278,10 +278,10 @@ MANIPULATIONS = {
 
 
 @pytest.mark.parametrize("name", MANIPULATIONS)
-def test_a_lie_of_a_peer_that_signs_it_is_named_with_peer_and_round(bundle, liar, capsys, name):
+def test_a_lie_of_a_peer_that_signs_it_is_named_with_peer_and_round(bundle, attacker, capsys, name):
     run, change, round, sentence = MANIPULATIONS[name]
     folder = bundle(run)
-    rewritten(folder, change, key=liar)
+    rewritten(folder, change, key=attacker)
     status, findings = verified(folder, capsys)
     assert status == 1
     assert any(sentence in each["sentence"] and each["round"] == round for each in findings), findings
@@ -293,9 +293,9 @@ MALFORMED = {"no base64": "é", "no compression": "AAAA", "half an integer": "eJ
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_totals_are_named_and_take_no_memory(bundle, liar, capsys, name):
+def test_malformed_totals_are_named_and_take_no_memory(bundle, attacker, capsys, name):
     folder = bundle("totals")
-    rewritten(folder, total(values=MALFORMED[name]), key=liar)
+    rewritten(folder, total(values=MALFORMED[name]), key=attacker)
     tracemalloc.start()
     status, findings = verified(folder, capsys)
     _, most = tracemalloc.get_traced_memory()
@@ -315,9 +315,9 @@ def test_malformed_totals_are_named_and_take_no_memory(bundle, liar, capsys, nam
         each(RowSent, row="0" * 64 + "\n"),
     ],
 )
-def test_a_step_that_is_no_number_and_a_digest_that_is_none_are_refused(bundle, liar, capsys, change):
+def test_a_step_that_is_no_number_and_a_digest_that_is_none_are_refused(bundle, attacker, capsys, change):
     folder = bundle("gossip")
-    rewritten(folder, change, key=liar)
+    rewritten(folder, change, key=attacker)
     assert main(["verify", str(folder)]) == 2
     assert "is no entry of a chain" in capsys.readouterr().err
 
@@ -356,7 +356,7 @@ def test_a_lie_on_which_all_peers_agree_does_not_follow_from_the_settings(bundle
     assert {each["peer"] for each in findings if sentence in each["sentence"]} == {*PEERS}
 
 
-def test_a_lost_row_an_unknown_start_and_another_library_are_named_as_open(bundle, liar, capsys):
+def test_a_lost_row_an_unknown_start_and_another_library_are_named_as_open(bundle, attacker, capsys):
     folder = bundle("gossip")
     versions = {"p2pfl": p2pfl.__version__, "torch": "2.1.0", "numpy": np.__version__}
 
@@ -364,7 +364,7 @@ def test_a_lost_row_an_unknown_start_and_another_library_are_named_as_open(bundl
         facts = each(PeerBegan, versions=versions)(facts)
         return each(RoundPlayed, received={}, incarnations={"peer0": 7, "peer2": 8})(facts)
 
-    rewritten(folder, change, key=liar)
+    rewritten(folder, change, key=attacker)
     assert main(["verify", str(folder)]) == 0
     error = capsys.readouterr().err
     assert "peer1 has no row of peer0 in round 1, which peer0 sent" in error
@@ -444,9 +444,9 @@ def test_a_model_of_private_training_is_checked_by_its_owner_alone(bundle, capsy
     )
 
 
-def test_evidence_without_an_end_is_called_unfinished(bundle, liar, capsys):
+def test_evidence_without_an_end_is_called_unfinished(bundle, attacker, capsys):
     folder = bundle("gossip")
-    rewritten(folder, lambda facts: facts[:-1], key=liar)
+    rewritten(folder, lambda facts: facts[:-1], key=attacker)
     assert main(["verify", str(folder)]) == 0
     assert "the evidence of peer1 stops after 3 rounds, without an end" in " ".join(capsys.readouterr().err.split())
 
@@ -481,9 +481,9 @@ def test_the_chain_of_another_run_is_named(bundle, capsys):
     assert any(each["peer"] == LIAR and "another run" in each["sentence"] for each in findings)
 
 
-def test_two_histories_of_one_peer_are_refused(bundle, played, liar, capsys):
+def test_two_histories_of_one_peer_are_refused(bundle, played, attacker, capsys):
     folder = bundle("gossip")
-    rewritten(folder, each(RowSent, row="0" * 64), key=liar)
+    rewritten(folder, each(RowSent, row="0" * 64), key=attacker)
     assert main(["verify", str(folder), str(played / "gossip")]) == 2
     assert "there are two different chains of peer1" in capsys.readouterr().err
 

@@ -226,7 +226,7 @@ def test_who_left_before_and_whose_key_is_revoked_are_not_missing(home, capsys):
     assert main([*checking, "peer0", "peer1"]) == 0
     error = capsys.readouterr().err
     assert "checked: that all who remain have certified: peer0, peer1" in error
-    assert f"not checked: the copies of peer3, without whom {first.name} was played already" in error
+    assert f"not checked: the copies of peer3, which {first.name} already lacked" in error
     assert main([*checking, "peer0"]) == 0
     assert "not checked: the copies of peer1, who remain and whose" in capsys.readouterr().err
     roster = Roster.read("roster.toml")

@@ -1,4 +1,4 @@
-"""How many processes serve the peers of a run, and which peers each of them has."""
+"""Division of the peers of a run among processes."""
 
 from __future__ import annotations
 

@@ -167,11 +167,11 @@ def decode_outcome(value: Value, members: Collection[str]) -> AttemptOutcome:
     named, bits = value[1:3], int.from_bytes(value[DROPPED:], "little")
     left = tuple(member for place, member in enumerate(sorted(members)) if not bits >> place & 1)
     joins = None if named == NOBODY else int.from_bytes(named)
-    found = AttemptOutcome(value[:1] == COMPLETE, left, joins)
-    possible = len(left) == len(members) if found.committed else joins is None
-    if encode_outcome(found, members) != value or not possible:
+    outcome = AttemptOutcome(value[:1] == COMPLETE, left, joins)
+    possible = len(left) == len(members) if outcome.committed else joins is None
+    if encode_outcome(outcome, members) != value or not possible:
         raise DecodeError("the bytes are no outcome of an attempt of these members")
-    return found
+    return outcome
 
 
 def are_connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:

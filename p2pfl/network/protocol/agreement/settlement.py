@@ -253,18 +253,20 @@ class Settlement:
         A member that has signed two reports may be taken at either word, or be dropped.
         """
         try:
-            found = decode_outcome(value, self.members)
+            outcome = decode_outcome(value, self.members)
         except DecodeError:
             return False
-        dropped = {*self.members} - {*found.members}
+        dropped = {*self.members} - {*outcome.members}
         if not dropped <= self._gone | self._contradictors | (self._slow & self.silent):
             return False
-        if not {*found.members} <= self._reports.keys():
+        if not {*outcome.members} <= self._reports.keys():
             return False
-        honest = {member: self._reports[member].value for member in found.members if member not in self._contradictors}
-        if found.committed:
+        honest = {
+            member: self._reports[member].value for member in outcome.members if member not in self._contradictors
+        }
+        if outcome.committed:
             named = {each[1:3] for each in honest.values()}
-            joins = found.joins is None or named <= {found.joins.to_bytes(2)}
+            joins = outcome.joins is None or named <= {outcome.joins.to_bytes(2)}
             return joins and are_complete([*honest.values()])
         return bool(dropped or self._contradictors) or not are_complete([*honest.values()])
 

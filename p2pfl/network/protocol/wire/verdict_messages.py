@@ -296,7 +296,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
 
 
 Statement = Vote | Promise | Report
-"""What a member signs."""
+"""Statements that a member signs."""
 
 
 def parse_statement(statement: bytes) -> Statement:

@@ -1,4 +1,4 @@
-"""How peers are divided among processes."""
+"""Division of peers among processes."""
 
 import pytest
 

@@ -40,7 +40,7 @@ async def killed(lives, *, at):
 
 
 def seen(monkeypatch):
-    """By sum and sender, what each incarnation added and sent."""
+    """Return by sum and sender what each incarnation added and sent."""
     terms, shares = {}, {}
     share = secagg.Sender.share
 

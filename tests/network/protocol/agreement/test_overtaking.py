@@ -46,9 +46,9 @@ class Attacked:
         self.events, self.known, self.now = [], 0, 0.0
         for name, each in self.honest.items():
             self.carry_out(name, each.report(complete(), now=0.0))
-            for liar in self.malicious:
+            for attacker in self.malicious:
                 if name != self.committee.owner:
-                    self.send(liar, name, Reports(PLACE, (Report(PLACE, liar, complete()),)))
+                    self.send(attacker, name, Reports(PLACE, (Report(PLACE, attacker, complete()),)))
 
     def send(self, sender, to, message):
         self.events.append((self.now + LATENCY, sender, to, message))

@@ -322,26 +322,26 @@ def test_no_healthy_peer_is_dropped_because_the_owner_of_the_committee_says_so()
 
 def test_a_member_that_reports_differently_to_each_half_is_excluded_and_no_two_outcomes_are_known():
     four = Swarm()
-    liar = next(name for name in NAMES if name != four.owner)
-    honest = four.others(liar)
-    four.dead.add(liar)
+    attacker = next(name for name in NAMES if name != four.owner)
+    honest = four.others(attacker)
+    four.dead.add(attacker)
     for number, name in enumerate(honest):
         value = FAILED if number else complete()
-        four.ask(name, arrived(liar, reported(liar, value, voter=LIFE)))
+        four.ask(name, arrived(attacker, reported(attacker, value, voter=LIFE)))
     four.report(*honest)
     for _ in range(30):
         four.wait(1)
     found = {tuple(four.answers[name]) for name in honest}
     assert len(found) == 1
-    assert all(liar in four.sessions[name].membership.excluded for name in honest)
+    assert all(attacker in four.sessions[name].membership.excluded for name in honest)
 
 
 def test_a_member_that_reports_to_one_other_alone_keeps_nobody_waiting():
     four = Swarm()
-    liar = next(name for name in NAMES if name != four.owner)
-    honest = four.others(liar)
-    four.dead.add(liar)
-    four.ask(honest[0], arrived(liar, reported(liar, complete(), voter=LIFE)))
+    attacker = next(name for name in NAMES if name != four.owner)
+    honest = four.others(attacker)
+    four.dead.add(attacker)
+    four.ask(honest[0], arrived(attacker, reported(attacker, complete(), voter=LIFE)))
     four.report(*honest)
     for _ in range(40):
         four.wait(1)

@@ -1,4 +1,4 @@
-"""How long peers wait in totals: for who computes, for who waits itself, and for who only says so."""
+"""Deadlines of totals: for peers that compute, that wait themselves, and that only say so."""
 
 import pytest
 from hypothesis import given

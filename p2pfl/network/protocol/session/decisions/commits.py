@@ -264,12 +264,12 @@ class Commits:
 
     def _judge(self) -> None:
         settlement = self._settlement
-        found = settlement.outcome
-        if found is not None:
+        outcome = settlement.outcome
+        if outcome is not None:
             self._asked, self.shared.abandoned = None, False
-            for peer in sorted({*self._members} - {*found.members, self.shared.me.peer}):
+            for peer in sorted({*self._members} - {*outcome.members, self.shared.me.peer}):
                 self._leave_out(peer)
-            self.shared.do(Concluded(found.committed, self._next_members(found)))
+            self.shared.do(Concluded(outcome.committed, self._next_members(outcome)))
         elif self.shared.now >= self._deadlines()[-1]:
             waits, self._asked = self.waits, None
             self.shared.do(Undecided(waits))
@@ -279,13 +279,13 @@ class Commits:
         if not self._has_restarted(peer):
             self.neighbours.leave_out(peer)
 
-    def _next_members(self, found: AttemptOutcome) -> tuple[str, ...]:
+    def _next_members(self, outcome: AttemptOutcome) -> tuple[str, ...]:
         """Return the members of the next attempt, and notify one that joins."""
         peers = self.shared.edges.topology.peers
-        if found.joins is None or found.joins >= len(peers) or peers[found.joins] in self._members:
-            return found.members
-        joins, (round, attempt) = peers[found.joins], self._place
-        members = tuple(sorted({*found.members, joins}))
+        if outcome.joins is None or outcome.joins >= len(peers) or peers[outcome.joins] in self._members:
+            return outcome.members
+        joins, (round, attempt) = peers[outcome.joins], self._place
+        members = tuple(sorted({*outcome.members, joins}))
         self.admissions.admit(joins, round + 1, attempt, members)
         return members
 
