@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, State, Statistics
+from p2pfl.algorithms import Algorithm, State, Statistics, average_of
 from p2pfl.core.errors import InputError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
@@ -408,6 +408,7 @@ async def _play(
             sent=sent,
             mean_model=scores,
             spent=spent,
+            average=average_of(resolved.algorithm),
         )
         records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
