@@ -148,8 +148,9 @@ def forecast(
     usual = msgspec.structs.asdict(SimulationSettings())
     for key, value in msgspec.structs.asdict(experiment.simulation).items():
         if value != usual[key]:
+            given = f"{value:g}" if isinstance(value, float) else "a table"
             raise ExperimentError(
-                f"simulation.{key} is set, but a network already defines losses and slow peers; leave it out"
+                f"simulation.{key} is {given}, but a network already defines losses and slow peers; leave it out"
             )
     loop = VirtualLoop()
     run = Run(experiment, folder=folder, began=began)

@@ -241,6 +241,10 @@ def test_the_command_predicts(tmp_path, capsys):
             ["simulation.loss=0.1"],
             r"simulation\.loss is 0\.1, but a network already defines losses and slow peers; leave it out",
         ),
+        (
+            ["topology.kind=complete", "simulation.devices={ seconds = 1.0 }"],
+            r"simulation\.devices is a table, but a network already defines losses and slow peers; leave it out",
+        ),
     ],
     ids=str,
 )
