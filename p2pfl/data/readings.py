@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -24,7 +23,8 @@ SMALLEST_SHARE = 1e-4
 """Share that an empty bin counts as, so that the index stays finite."""
 
 
-class DataPosition(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class DataPosition:
     """Rows that a peer has after a reading, by which a later incarnation finds them again.
 
     Attributes
