@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,7 +29,6 @@ from p2pfl.learning.modules.trained_part import digest
 from p2pfl.plugins.language import planting, token_scores
 from p2pfl.plugins.language.adapters import AdapterRows, Way, common_start, naive_error
 from p2pfl.plugins.language.optimiser_memory import PeerMemory
-from p2pfl.plugins.language.randomness import seeded_globals
 
 MAX_SEED = 2**31
 """Seeds of trainers are smaller."""
@@ -451,3 +452,27 @@ def _same_tensors(some: Mapping[str, torch.Tensor], others: Mapping[str, torch.T
 def _is_score(name: str, value: object) -> bool:
     speed = name.endswith(("_runtime", "_per_second")) or name == "epoch"
     return isinstance(value, int | float) and not speed
+
+
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """Let the global generators of Python, numpy and torch start from a seed, and restore them afterwards.
+
+    Examples
+    --------
+    >>> with seeded_globals(7):
+    ...     once = torch.rand(1)
+    >>> with seeded_globals(7):
+    ...     bool(torch.rand(1) == once)
+    True
+    """
+    python, array = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global ones are meant
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(array)  # noqa: NPY002

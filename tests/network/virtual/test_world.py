@@ -205,7 +205,7 @@ MUTANTS = {
     "ages are those of the last heard": (gossip_learning, "merge_models", rejuvenated, WAITLESS),
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "terms are masked for incarnations that have ended": (SumSender, "_check", lambda *_: None, [429, 621]),
-    "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
+    "who comes back after its end says what nobody can read": (Journal, "over", False, [2135]),
     "nobody says what an earlier life may have left open": (end, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [1684, 2101]),
     "a peer adds its numbers to a total twice": (Convergecast, "contribute", twice, TOTALS),
