@@ -23,6 +23,7 @@ from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, neighbourhood_sums, sized
 from p2pfl.experiment.partitionings import name_of, partitioning
 from p2pfl.experiment.parts.codec_parts import codec
+from p2pfl.experiment.parts.device_parts import devices
 from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
 from p2pfl.experiment.parts.learner_parts import algorithm, check_names, expected_update, learner, takes_data
@@ -335,6 +336,7 @@ def _given_parts(parts: Parts, gossip: Gossip) -> dict[str, Any]:
         graph=parts.topology,
         fraction=learning.fraction,
         dropped=learning.dropped,
+        devices=None if parts.asked.live else devices(experiment, parts.topology.peers, parts.learner),
     )
     return {
         "average": average,

@@ -648,6 +648,55 @@ def _shared(when: When) -> When:
     return lambda it: it.experiment.telemetry.share != "none" and when(it)
 
 
+DEVICES = "simulation.devices"
+
+
+def _devices(when: When) -> When:
+    return lambda it: not it.live and it.experiment.simulation.devices is not None and when(it)
+
+
+def _slow_by_samples(it: Composition) -> bool:
+    devices = it.experiment.simulation.devices
+    return devices is not None and devices.sample_seconds > 0
+
+
+DEVICED = tuple(
+    SettingsRule(DEVICES, _devices(when), because, remedy, got="a table of clients")
+    for when, because, remedy in (
+        (
+            lambda it: it.algorithm.full_participation or it.algorithm.asynchronous,
+            "with {algorithm}, all of whose peers take part in each round",
+            "leave it out, or take an algorithm with participants, such as fedavg",
+        ),
+        (
+            lambda it: it.graph is not None and not it.graph.uniform,
+            "on {kind}, where clients that are away would have to pass on models",
+            'set topology.kind = "complete", or leave it out',
+        ),
+        (
+            lambda it: it.experiment.privacy.participation < 1,
+            "with privacy.participation below 1, whose epsilon assumes that devices never decide who takes part",
+            "set privacy.participation = 1 and learning.fraction instead, whose epsilon charges every round",
+        ),
+        (
+            lambda it: it.claims and _slow_by_samples(it),
+            "with private noise and sample_seconds, by which the samples of one client decide whether others count",
+            "leave out sample_seconds or the noise",
+        ),
+        (
+            lambda it: it.mode.sums,
+            'with privacy.mode = "{mode}", because a sum over few participants reveals their models',
+            'leave it out, or set privacy.mode to "pairwise"',
+        ),
+        (
+            lambda it: it.experiment.simulation.absence > 0 or it.experiment.learning.dropped > 0,
+            "with simulation.absence or stragglers that are dropped, which say otherwise who takes part",
+            "leave one of them out",
+        ),
+    )
+)
+"""Clients that come, go and take their time."""
+
 SHARED = tuple(
     SettingsRule("telemetry.share", _shared(when), because, remedy)
     for when, because, remedy in (
@@ -715,6 +764,7 @@ CROWDED = (
 
 RULES = (
     *SHARED,
+    *DEVICED,
     *COLUMNS,
     *ADDED,
     *DECIDED,

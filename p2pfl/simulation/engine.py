@@ -13,13 +13,16 @@ from typing import Any, Unpack
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, State, Statistics
-from p2pfl.core.errors import InputError
+from p2pfl.algorithms import Algorithm, State, Statistics, average_of
+from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
+from p2pfl.data import Federation
+from p2pfl.data.federation import standardise
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.composing import RunParts, wanted_experiment
-from p2pfl.experiment.swarm_agreement import report_statistics
+from p2pfl.experiment.resolving import federate_data
+from p2pfl.experiment.swarm_agreement import PeersAgreement, report_statistics
 from p2pfl.learning import Learner
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
@@ -31,7 +34,6 @@ from p2pfl.results.saved_models import best_file
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
-from p2pfl.simulation.agreement import close_run, everyone, open_statistics
 from p2pfl.simulation.best_models import BestModels, judge_of
 from p2pfl.simulation.cohort import recorded_average, sampled_average
 from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, RoundScores, Scores, train_apart
@@ -45,7 +47,7 @@ from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
 from p2pfl.simulation.sharding.workers import RunOptions, divide_plan, shard_simulation, source_of
 from p2pfl.simulation.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining_rounds
 from p2pfl.simulation.simulation_checkpoint import after as checkpointed
-from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, total_arguments
 
 WRITTEN = 32 * 2**20
 """Bytes of the parameters of models that are written together."""
@@ -408,6 +410,7 @@ async def _play(
             sent=sent,
             mean_model=scores,
             spent=spent,
+            average=average_of(resolved.algorithm),
         )
         records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
@@ -443,3 +446,43 @@ async def _play(
     if scored.late:
         run.rescore(dict(zip(names, shard.collect(scored.end(state.rows), Scores), strict=False)))
     return state, work, meter, scored, judge.best
+
+
+def _total_neighbourhood(resolved: Plan, shard: Shard, *, round: int) -> StackedNeighbourhood:
+    """Return a neighbourhood for totals before the first round or after the last one, in which nobody is absent."""
+    seed = resolved.experiment.seed
+    return StackedNeighbourhood(resolved.weights, round=round, seed=seed, shard=shard, **total_arguments(resolved))
+
+
+def open_statistics(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
+    """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
+    net = _total_neighbourhood(resolved, shard, round=0)
+    scaled, statistics = run_without_loop(PeersAgreement(resolved).open(net))
+    sent.add_(net.bytes_out)
+    return scaled, statistics
+
+
+def close_run(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
+    """Agree on one final model, and on its score on the test data of all peers where it may be published."""
+    agreement = PeersAgreement(resolved)
+    net = _total_neighbourhood(resolved, shard, round=round)
+    state = run_without_loop(agreement.settle(net, state))
+    scored = resolved.learner.evaluate(state.rows, peers=net.peers)
+    if not scored or not agreement.scored:
+        return state, None
+    try:
+        counts = agreement.tallies(state.rows, peers=net.peers)
+        return state, run_without_loop(agreement.score(net, scored, counts, row=state.rows[0]))
+    except PrivacyError:  # live peers keep their scores as well, and report why
+        return state, None
+
+
+def everyone(resolved: Plan, statistics: Statistics | None) -> Federation:
+    """Return the data of all peers, which a worker reads again, scaled by the statistics that all agreed on."""
+    federation = resolved.federation
+    if federation.elsewhere is None:
+        return federation
+    whole = federate_data(resolved.experiment, resolved.topology.peers)
+    return (
+        whole if statistics is None else standardise(whole, mean=statistics.mean[0], deviation=statistics.deviation[0])
+    )

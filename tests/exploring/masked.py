@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from ballots import AGAIN
 from exploring.members import Invariants, Member, Sent
-from p2pfl.network.protocol.ledgers.mask_slots import Mask, MaskSlots
-from p2pfl.network.protocol.ledgers.slots import START, Slot
+from p2pfl.network.protocol.ledgers.mask_slots import START, Mask, MaskSlots, Slot
 
 
 class Released(NamedTuple):

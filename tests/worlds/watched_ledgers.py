@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
-from p2pfl.network.protocol.ledgers.mask_slots import Mask, MaskSlots
-from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.ledgers.mask_slots import Mask, MaskSlots, Slot
 from p2pfl.network.protocol.wire.messages import FlowStatement
 
 

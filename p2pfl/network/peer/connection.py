@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from p2pfl.core.errors import DecodeError, PeerError, RunError
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
-from p2pfl.network.peer.processor_work import work_of
 from p2pfl.network.protocol.interface import effects, events, requests
 from p2pfl.network.protocol.interface.effects import Answer, Effect, Publish
 from p2pfl.network.protocol.interface.events import Event
@@ -376,3 +376,17 @@ class Connection:
             self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
+
+
+def work_of(loop: asyncio.AbstractEventLoop) -> Callable[[], int]:
+    """Return the function that measures the work done so far, in tenths of seconds, for heartbeats to state.
+
+    Computations run in other threads than the event loop, whose own time does not count: a process whose threads hang
+    still sends heartbeats. A loop in virtual time states its own work.
+    """
+    virtual: Callable[[], int] | None = getattr(loop, "work", None)
+    return _threads_work if virtual is None else virtual
+
+
+def _threads_work() -> int:
+    return int(10 * max(0.0, time.process_time() - time.thread_time()))

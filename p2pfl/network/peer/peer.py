@@ -20,12 +20,11 @@ from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
 from p2pfl.network.peer.joining.resumption import Introductions, explain_exclusion, gather_neighbours, rest, resume_peer
-from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
 from p2pfl.network.peer.peer_evidence import begin_evidence
-from p2pfl.network.peer.rounds import FirstRound, PeerParts, Rounds, checkpoint_of
+from p2pfl.network.peer.rounds import Alarms, FirstRound, PeerParts, Rounds, checkpoint_of
 from p2pfl.network.peer.start import JoinedPeer, join, plan_of, start_of
 from p2pfl.network.peer.storage.best import BestModel
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former

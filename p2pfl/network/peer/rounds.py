@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -16,7 +16,6 @@ from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.late_arrival import ForgetMoments, LateArrival, SkipTraining
-from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.masking.round_attempts import Attempts, RetryAttempt, StopReachedError
 from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
@@ -31,9 +30,46 @@ from p2pfl.network.protocol.interface.requests import NextRound, Stop, Tolerate,
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
 from p2pfl.results.evidence import Witness
+from p2pfl.results.notices.alarms import find_alarm
 from p2pfl.results.notices.kinds import LearningStopped, ModelsRefused, Notice
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
+
+
+@dataclass
+class Alarms:
+    """Alarms of one peer about models under masks whose loss rises steeply.
+
+    A member may have left half of its masks in them.
+
+    Parameters
+    ----------
+    peer
+        Name of the peer.
+    notify
+        Called with each alarm; nothing is looked at without it.
+    """
+
+    peer: str
+    notify: Callable[[Notice], None] | None
+    _scores: Mapping[str, float] | None = None  # after the last round
+
+    def look(self, *, round: int, scores: Mapping[str, float], best: tuple[int, str | None] | None) -> None:
+        """Raise an alarm if the loss rose steeply in a round.
+
+        Parameters
+        ----------
+        round, best
+            As in :func:`p2pfl.results.notices.alarms.find_alarm`.
+        scores
+            After the round.
+        """
+        before, self._scores = self._scores, scores
+        if self.notify is None:
+            return
+        alarm = find_alarm(self.peer, round=round, before=before, now=scores, best=best)
+        if alarm is not None:
+            self.notify(alarm)
 
 
 @dataclass(frozen=True)

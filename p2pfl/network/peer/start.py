@@ -25,7 +25,7 @@ from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.incoming.plausible import AFTER
-from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.ledgers.mask_slots import Slot
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import random
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -22,10 +26,9 @@ from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report, SequentialLearner
 from p2pfl.learning.modules.trained_part import digest
-from p2pfl.plugins.language import token_scores
+from p2pfl.plugins.language import planting, token_scores
 from p2pfl.plugins.language.adapters import AdapterRows, Way, common_start, naive_error
 from p2pfl.plugins.language.optimiser_memory import PeerMemory
-from p2pfl.plugins.language.randomness import seeded_globals
 
 MAX_SEED = 2**31
 """Seeds of trainers are smaller."""
@@ -354,6 +357,26 @@ class TrainerLearner(SequentialLearner):
         del row, copies
         return token_scores.scores(float(np.int64(total[0])) * token_scores.FRACTION, int(total[1]))
 
+    def text_size(self, peer: str) -> tuple[int, int]:
+        """Return the number of tokens of the first sample of a peer, and the size of the vocabulary, for audits."""
+        trainer = self.trainers[peer]
+        return planting.text_length(trainer, peer), int(trainer.model.config.vocab_size)
+
+    def with_texts(
+        self, texts: torch.Tensor, places: npt.NDArray[np.int64], there: npt.NDArray[np.bool_], *, peer: str
+    ) -> TrainerLearner:
+        """Return a learner that trains on texts ``[m, T]`` in place of some samples of a peer, where they are there."""
+        chosen = dict(zip(places[there].tolist(), texts[torch.from_numpy(there)], strict=True))
+        other = copy.copy(self)
+        other.trainers = self.trainers | {peer: planting.planted(self.trainers[peer], chosen)}
+        return other
+
+    def text_losses(self, row: torch.Tensor, texts: torch.Tensor, *, peer: str) -> torch.Tensor:
+        """Return the losses of texts ``[m, T]`` by a model ``[P]``, ``[m]`` float64."""
+        with self.alone, seeded_globals(self.seed):
+            self._fill(row.to(self.dtype), peer)
+            return planting.text_losses(self.trainers[peer].model, texts)
+
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the trained tensors of one row ``[P]`` under the names of the model, in the rank of the row."""
         scales = next(iter(self.models.values())).scales
@@ -429,3 +452,27 @@ def _same_tensors(some: Mapping[str, torch.Tensor], others: Mapping[str, torch.T
 def _is_score(name: str, value: object) -> bool:
     speed = name.endswith(("_runtime", "_per_second")) or name == "epoch"
     return isinstance(value, int | float) and not speed
+
+
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """Let the global generators of Python, numpy and torch start from a seed, and restore them afterwards.
+
+    Examples
+    --------
+    >>> with seeded_globals(7):
+    ...     once = torch.rand(1)
+    >>> with seeded_globals(7):
+    ...     bool(torch.rand(1) == once)
+    True
+    """
+    python, array = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global ones are meant
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(array)  # noqa: NPY002

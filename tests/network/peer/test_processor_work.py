@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 
-from p2pfl.network.peer.processor_work import work_of
+from p2pfl.network.peer.connection import work_of
 from p2pfl.network.virtual.clock import VirtualLoop
 
 

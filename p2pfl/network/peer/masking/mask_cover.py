@@ -8,9 +8,8 @@ import numpy as np
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.experiment import Plan
-from p2pfl.network.protocol.ledgers.mask_slots import Mask, MaskSlots, draw_masks
+from p2pfl.network.protocol.ledgers.mask_slots import START, Mask, MaskSlots, Slot, draw_masks
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
-from p2pfl.network.protocol.ledgers.slots import START, Slot
 from p2pfl.privacy import Masks
 from p2pfl.privacy.masks import check_partners
 from p2pfl.privacy.normal_stream import Ints

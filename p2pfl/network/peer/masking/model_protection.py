@@ -18,7 +18,7 @@ from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.peer.threads import ThreadedNeighbourhood
-from p2pfl.network.protocol.ledgers.slots import END, Slot
+from p2pfl.network.protocol.ledgers.mask_slots import END, Slot
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.privacy import Masks, neighbour_secrets
 from p2pfl.privacy.keys import ExchangeKey, Source

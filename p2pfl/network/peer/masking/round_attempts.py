@@ -18,7 +18,7 @@ from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import MaskCover
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
-from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.ledgers.mask_slots import Slot
 from p2pfl.privacy import Masks
 from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import Schedule, Topology, Weights, check_connected, flood_steps, weights_among

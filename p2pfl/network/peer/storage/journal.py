@@ -10,7 +10,7 @@ import msgspec
 
 from p2pfl.core.errors import StorageError
 from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
-from p2pfl.network.protocol.ledgers.slots import END, START, Slot
+from p2pfl.network.protocol.ledgers.mask_slots import END, START, Slot
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 

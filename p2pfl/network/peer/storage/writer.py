@@ -12,7 +12,7 @@ from p2pfl.core.rows import Rows
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.incoming.equivocation import Proof
-from p2pfl.network.protocol.ledgers.slots import START
+from p2pfl.network.protocol.ledgers.mask_slots import START
 from p2pfl.privacy.keys import KEY_BYTES, Announced, Source
 
 

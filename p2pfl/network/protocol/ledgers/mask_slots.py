@@ -14,10 +14,26 @@ from typing import NamedTuple
 import numpy as np
 
 from p2pfl.core.errors import PrivacyError
-from p2pfl.network.protocol.ledgers.slots import END, START, Slot
 from p2pfl.privacy.keys import edge_key, epoch_secret
 from p2pfl.privacy.masks import Edge, Masks
 from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, Ints, Sampler, spans, to_grid
+
+
+class Slot(NamedTuple):
+    """Number of a release, which names its masks; ordered."""
+
+    attempt: int
+    round: int
+
+    @property
+    def after(self) -> Slot:
+        """The least slot that is greater."""
+        return Slot(self.attempt, self.round + 1)
+
+
+START = Slot(0, 0)
+END = Slot(2**63 - 1, 0)
+"""After every slot: of a peer that will not release again."""
 
 LEAP = 1 << 20
 """Attempts that a peer may be ahead of all that is known: a swarm restarts less often between two messages."""

@@ -20,9 +20,8 @@ import torch
 from p2pfl.core.errors import DecodeError, P2PFLError
 from p2pfl.core.neighbourhood import Released
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, FlowNotes, GossipStep, Row
-from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots
+from p2pfl.network.protocol.ledgers.mask_slots import START, MaskSlots, Slot
 from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows
-from p2pfl.network.protocol.ledgers.slots import START, Slot
 from p2pfl.network.protocol.wire.messages import Account, FlowStatement
 from p2pfl.network.protocol.wire.wire_rows import Delivery
 

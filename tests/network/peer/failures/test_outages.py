@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import torch
 
+from attacks import Middle
 from p2pfl.core.errors import TransportError
 from p2pfl.experiment import read
 from p2pfl.network.protocol.session import name_claim, session
@@ -135,3 +136,30 @@ async def test_a_peer_without_a_broker_gives_up_with_one_sentence():
     with pytest.raises(BaseExceptionGroup) as caught:
         await asyncio.wait_for(main(), 40)
     assert caught.group_contains(TransportError, match="raise transport.outage")
+
+
+async def test_a_large_model_goes_on_where_its_transfer_was_cut():
+    changes = ["topology.kind=ring", "topology.peers=2", "rounds=1", "gossip.steps=1", "model.hidden=[120000]"]
+    experiment = read(SMALL, changes=[*changes, "learning.dtype=float32"])
+    sent, half = 0, asyncio.Event()
+
+    def count(topic, data, retain):
+        nonlocal sent
+        if "/peer0/pub/" in topic:
+            sent += len(data)
+            if sent > 4_000_000:
+                half.set()
+        return [(topic, data, retain)]
+
+    broker = Middle(count)
+
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(live(experiment, LastingTransport([broker], backoff=SOON), source=SOURCE))
+        await half.wait()
+        broker.restart()
+        ended = await running
+    row = ended["peer0"].state.rows.nbytes
+    assert row > 8_000_000
+    assert row < sent < row + 2**21  # some messages again, instead of half the model
+    assert all(end.peer.connection.channel.outages == 1 and not end.records[0].missed for end in ended.values())
+    agree(experiment, ended)

@@ -13,7 +13,7 @@ from p2pfl.core.files import Drive
 from p2pfl.experiment import read
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.interface.events import Tick
-from p2pfl.network.protocol.ledgers.slots import END
+from p2pfl.network.protocol.ledgers.mask_slots import END
 from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource

@@ -1,6 +1,6 @@
 """Alarms about models under masks whose loss rises steeply."""
 
-from p2pfl.network.peer.masking.mask_alarms import Alarms
+from p2pfl.network.peer.rounds import Alarms
 from p2pfl.results.notices.kinds import LossRose
 
 

@@ -24,8 +24,7 @@ from p2pfl.network.peer.masking.round_attempts import (
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
-from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots
-from p2pfl.network.protocol.ledgers.slots import END, Slot
+from p2pfl.network.protocol.ledgers.mask_slots import END, MaskSlots, Slot
 from p2pfl.privacy import Masks
 from p2pfl.results.notices.kinds import LearningStopped
 from p2pfl.topology import exponential, metropolis, push, ring

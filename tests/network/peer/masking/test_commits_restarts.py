@@ -9,7 +9,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import Former
 from p2pfl.network.peer.storage.journal import Journal
-from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.ledgers.mask_slots import Slot
 from p2pfl.network.protocol.wire.verdict_messages import Ballot
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource

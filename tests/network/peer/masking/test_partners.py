@@ -7,8 +7,7 @@ import pytest
 from p2pfl.core.errors import CoverError, ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.masking.mask_cover import MaskCover
-from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots
-from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots, Slot
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets

@@ -28,9 +28,8 @@ from p2pfl.network.peer.storage.checkpoint import (
     unpack,
 )
 from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
-from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots
+from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots, Slot
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
-from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from p2pfl.privacy.accounting.spending import Cost

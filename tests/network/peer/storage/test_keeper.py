@@ -16,8 +16,7 @@ from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.peer.storage.writer import Keeper, erase_keys
-from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots
-from p2pfl.network.protocol.ledgers.slots import END, Slot
+from p2pfl.network.protocol.ledgers.mask_slots import END, MaskSlots, Slot
 from p2pfl.privacy.keys import SeededSource
 from waiting import pass_turns
 

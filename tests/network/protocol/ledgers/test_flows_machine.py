@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from effort import SEVERAL
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
-from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.ledgers.mask_slots import Slot
 
 
 @dataclass

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from p2pfl.core.errors import PrivacyError
-from p2pfl.network.protocol.ledgers.mask_slots import Mask, MaskSlots, draw_masks
-from p2pfl.network.protocol.ledgers.slots import END, Slot
+from p2pfl.network.protocol.ledgers.mask_slots import END, Mask, MaskSlots, Slot, draw_masks
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.topology import Topology
