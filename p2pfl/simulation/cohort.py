@@ -397,7 +397,7 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     if average is None or not (traits.idle_alike and _declares_round(plan.algorithm) and type(average) is Averaging):
         return None
     hidden = plan.protection.settings if plan.asked.mode.hides else Settings()
-    public, secret = average.fraction < 1 or average.dropped > 0, hidden.participation < 1
+    public, secret = average.partial, hidden.participation < 1
     if public == secret or (secret and traits.needs_plain_averages):
         return None
     exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
@@ -436,7 +436,7 @@ def recorded_average(plan: Plan, *, workers: int) -> Averaging | None:
 
 def cohort_size(plan: Plan, average: Averaging) -> int:
     """Return how many peers a round computes in the mean: the cohort, and one for all others."""
-    return 1 + (math.ceil(average.count * plan.protection.settings.participation))
+    return 1 + (math.ceil(average.invites * plan.protection.settings.participation))
 
 
 def cohorts_of(plan: Plan, state: State, *, shard: Shard, source: Source) -> Cohorts | AllPeers:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.algorithms import Averaging, FedAvg, State, averaging
+from p2pfl.algorithms import Averaging, FedAvg, State, devices
 from p2pfl.core.errors import RunError
 from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated
 from p2pfl.core.traits import AVERAGING, Traits
@@ -313,7 +313,7 @@ def test_a_run_that_goes_on_records_the_peers_that_a_whole_one_does(kind, tmp_pa
 
 @pytest.mark.parametrize("most", [100, 40])
 def test_as_many_peers_as_the_fraction_asks_for_are_drawn_however_many_there_are(most, monkeypatch):
-    monkeypatch.setattr(averaging, "MAX_PERMUTED", most)
+    monkeypatch.setattr(devices, "MAX_PERMUTED", most)
     names = complete(50).peers
     average = Averaging(names, seed=2, fraction=0.2)
     counts = torch.stack([average.participants(names, round=round) for round in range(200)]).sum(0)

@@ -207,13 +207,20 @@ def _pyarrow(what: str) -> Any:
 def _arrow(table: Any, source: str) -> TextCells:
     _check_names(table.column_names, source)
     columns = {
-        name: lambda position=position: [_text(value) for value in table.column(position).to_pylist()]
+        name: lambda position=position: [cell_text(value) for value in table.column(position).to_pylist()]
         for position, name in enumerate(table.column_names)
     }
     return TextCells(source, columns, rows=table.num_rows)
 
 
-def _text(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """Return the text of a cell of a Parquet file, a data frame or JSON.
+
+    Examples
+    --------
+    >>> cell_text(None), cell_text(63.0), cell_text(" none ")
+    ('', '63', 'none')
+    """
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():  # pandas makes whole numbers with a missing one floats

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import safetensors
+import safetensors.torch
 import torch
 from msgspec import Meta
 
@@ -26,7 +27,7 @@ from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.models import MODELS, build
 from p2pfl.learning.modules.norms import Norm, replace_norms
 from p2pfl.learning.modules.trained_part import digest
-from p2pfl.results.saved_models import KEY
+from p2pfl.results.saved_models import KEY, METADATA, WORD_BYTES
 
 Size = Annotated[int, Meta(ge=1)]
 Numbers = float | tuple[float, ...]
@@ -189,6 +190,38 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
     return restore(path, metadata, tensors, model=model, samples=samples)
+
+
+def load_bytes(
+    path: Path, data: bytes, *, model: torch.nn.Module | str | None = None
+) -> tuple[SavedModel, dict[str, str]]:
+    """Return the model in the content of a file, and its metadata; later changes of the file do not reach it.
+
+    A model without column names takes arrays.
+
+    Parameters
+    ----------
+    path, data
+        Path of the file, for errors, and its content.
+    model
+        As for :func:`load`.
+
+    Raises
+    ------
+    InputError
+        As :func:`load`.
+    ModelError
+        Likewise.
+    """
+    try:
+        tensors = safetensors.torch.load(data)
+        header = msgspec.json.decode(data[WORD_BYTES : WORD_BYTES + int.from_bytes(data[:WORD_BYTES], "little")])
+        metadata = msgspec.convert(header.get(METADATA, {}), dict[str, str])
+    except (safetensors.SafetensorError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
+    samples = _read_content(path, metadata).inputs.columns is None
+    return restore(path, metadata, tensors, model=model, samples=samples), metadata
 
 
 def restore(

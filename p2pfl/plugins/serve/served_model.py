@@ -1,0 +1,203 @@
+""":class:`ServedModel`, a saved model that takes rows of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from p2pfl.core.errors import DataError, InputError, LearningError, P2PFLError
+from p2pfl.data.tables.cells import TextCells, cell_text
+from p2pfl.results.models.arrays import ArrayPredictor
+from p2pfl.results.models.model_file import load_bytes
+from p2pfl.results.models.predictor import Predictor
+
+MAX_ROWS = 10_000
+"""Largest number of rows of a request."""
+
+SOURCE = "the request"
+"""Name of the rows in errors."""
+
+
+class RequestError(P2PFLError):
+    """A request that cannot be answered.
+
+    Parameters
+    ----------
+    message
+        One sentence.
+    status
+        Status of HTTP.
+    """
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code = status
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """Model of one checkpoint; it never changes.
+
+    Parameters
+    ----------
+    predictor
+        The model.
+    peer, round
+        Peer and round that its file names, if it does; rounds are counted from 0.
+    since
+        Time since which it is served, in UTC.
+
+    Examples
+    --------
+    A model of two columns, as ``p2pfl serve`` loads it from a file::
+
+        served = ServedModel.read(Path("peer0.safetensors"), data, now=datetime.now(UTC))
+        served.answer(b'[{"age": 63, "pain": "none"}]')
+    """
+
+    predictor: Predictor
+    peer: str | None
+    round: int | None
+    since: datetime
+
+    @classmethod
+    def read(cls, path: Path, data: bytes, *, now: datetime, trusted: str | None = None) -> Self:
+        """Return the model in the content of a file.
+
+        Parameters
+        ----------
+        path, data
+            Its name for errors, and its content, which cannot change while the model is used.
+        now
+            Present time.
+        trusted
+            ``package.module:Class`` of a model of the user's own.
+
+        Raises
+        ------
+        InputError
+            The file is damaged, or its model predicts nothing by itself.
+        ModelError
+            The parameters do not fit the model, or its class is not the trusted one.
+        """
+        saved, metadata = load_bytes(Path(path.name), data, model=trusted)
+        if saved.exact is not None and not saved.exact.predicts_alone:
+            raise InputError(
+                f"{path.name} is a part of a model of several peers and predicts nothing by itself; use p2pfl predict "
+                "--live"
+            )
+        kind = Predictor if saved.fields else ArrayPredictor
+        round = metadata.get("round", "")
+        return cls(kind(saved), metadata.get("peer"), int(round) if round.isdecimal() else None, now)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what people and programs need to know before they ask."""
+        saved = self.predictor.saved
+        about = saved.about
+        columns = [
+            {"name": field.name, "levels": None if field.levels is None else list(field.levels)}
+            for field in saved.fields
+        ]
+        return {
+            "peer": self.peer,
+            "round": self.round,
+            "since": self.since.astimezone(UTC).isoformat(timespec="seconds"),
+            "model": about.model.name,
+            "task": about.task,
+            "target": about.outputs.target,
+            "classes": list(saved.names),
+            "columns": columns,
+            "shape": None if columns else list(about.inputs.shape),
+            "raw": about.inputs.raw,
+        }
+
+    def answer(self, body: bytes) -> dict[str, Any]:
+        """Return the predictions for the rows of a request.
+
+        Parameters
+        ----------
+        body
+            JSON: a list of objects with the columns of the training, or for pictures and tokens a list of nested lists
+            of numbers.
+
+        Raises
+        ------
+        RequestError
+            The rows do not fit, or the model gives no finite numbers for them.
+        """
+        try:
+            rows = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise RequestError("the request is not JSON; send a list of rows") from None
+        if not isinstance(rows, list) or not rows:
+            raise RequestError("the request is not a list of rows; send at least one row")
+        if len(rows) > MAX_ROWS:
+            raise RequestError(f"the request has {len(rows)} rows, more than {MAX_ROWS}; send several requests", 413)
+        try:
+            found = self.predictor.predict(cells(rows) if self.predictor.saved.fields else array(rows))
+        except InputError as error:
+            raise RequestError(str(error)) from None
+        except LearningError as error:
+            raise RequestError(str(error), 500) from None
+        answer: dict[str, Any] = {"peer": self.peer, "round": self.round}
+        if not found.classes:
+            return answer | {"predictions": found.values.tolist()}
+        return answer | {
+            "predictions": found.labels,
+            "classes": list(found.classes),
+            "probabilities": found.values.tolist(),
+        }
+
+
+def cells(rows: list[Any]) -> TextCells:
+    """Return rows of JSON as the cells of a table; null stands for a missing cell.
+
+    Raises
+    ------
+    DataError
+        A row is no object, has other columns than the first, or holds a list or an object.
+
+    Examples
+    --------
+    >>> table = cells([{"age": 63.0, "pain": "none"}, {"age": None, "pain": "some"}])
+    >>> table.column("age"), table.column("pain")
+    (['63', ''], ['none', 'some'])
+    """
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise DataError(f"{SOURCE}, row {number} is not an object; send a list of objects with a value by column")
+        if row.keys() != rows[0].keys():
+            raise DataError(f"{SOURCE}, row {number} has other columns than row 1; send null for a missing cell")
+        for name, value in row.items():
+            if isinstance(value, list | dict):
+                raise DataError(f'{SOURCE}, row {number}, column "{name:.40}" holds several values; send one')
+    columns = {name: lambda name=name: [cell_text(row[name]) for row in rows] for name in rows[0]}
+    return TextCells(SOURCE, columns, rows=len(rows))
+
+
+def array(rows: list[Any]) -> np.ndarray[Any, Any]:
+    """Return nested lists of numbers as an array.
+
+    Raises
+    ------
+    DataError
+        They are ragged, or hold something other than numbers.
+
+    Examples
+    --------
+    >>> array([[1, 2], [3, 4.5]]).shape
+    (2, 2)
+    """
+    try:
+        made = np.array(rows)
+    except (ValueError, RecursionError, OverflowError):
+        raise DataError(f"{SOURCE} has lists of different lengths; send samples of one shape") from None
+    if made.dtype.kind not in "iufb":
+        raise DataError(f"{SOURCE} holds something other than numbers; send nested lists of numbers")
+    return made
