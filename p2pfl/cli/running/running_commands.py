@@ -242,6 +242,7 @@ def peer(options: PeerOptions) -> int:
             notify=tell,
             former=former,
             compare=compare,
+            on_model=options.on_model,
         )
         run_until_interrupted(playing)
     note_comparisons(resolved)
