@@ -40,10 +40,11 @@ from p2pfl.core.sparse_codecs import TopK
 from p2pfl.data import Dataset, Federation
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.composing import compose
+from p2pfl.experiment.schema import TrainingTimes
 from p2pfl.learning import TorchLearner
 from p2pfl.network.peer import Peer
 from p2pfl.network.virtual.clock import WHO, VirtualLoop
-from p2pfl.network.virtual.forecast import Network, TrainingSettings, forecast
+from p2pfl.network.virtual.forecast import Network, forecast
 from p2pfl.network.virtual.virtual_network import Conditions, WorldTransport
 from p2pfl.privacy.keys import FIRST, SeededSource
 from p2pfl.results import Record
@@ -222,7 +223,7 @@ def lines(options: argparse.Namespace) -> Network:
     """Return links of so many bits a second and such a latency, half of it to the broker and half from there."""
     rate = options.mbit * 1e6 / 8
     link = Conditions(latency=options.latency / 2, up=rate, down=rate)
-    return Network(link=link, training=TrainingSettings(seconds=options.seconds))
+    return Network(link=link, training=TrainingTimes(seconds=options.seconds))
 
 
 def times(options: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Protocol, Self, runtime_checkable
@@ -9,18 +10,14 @@ from typing import Protocol, Self, runtime_checkable
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner
+from p2pfl.algorithms.devices import Devices, Invitation, Invitations, choose
 from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
-from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public
 from p2pfl.core.rows import Rows
 from p2pfl.learning import straggles
 from p2pfl.topology import Schedule, Topology, flood_steps
-
-MAX_PERMUTED = 100_000
-"""Largest number of peers for which a draw permutes all of them; beyond it, its time grows with the number of
-participants only."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,8 @@ class Averaging:
         C: :math:`\max(1, \lfloor C N + 1/2 \rfloor)` peers take part in a round.
     dropped
         Share of the peers that are stragglers and therefore left out of a round.
+    devices
+        Devices of the peers in a simulation, which decide who is invited and who counts; ``None`` to count all drawn.
 
     Examples
     --------
@@ -75,6 +74,7 @@ class Averaging:
     graph: Topology | Schedule | None = None
     fraction: float = 1.0
     dropped: float = 0.0
+    devices: Devices | None = None
 
     @cached_property
     def flood_steps(self) -> int:
@@ -83,8 +83,28 @@ class Averaging:
 
     @property
     def count(self) -> int:
-        """Number of peers that are drawn for a round."""
+        """Number of peers that are wanted in a round."""
         return max(1, int(self.fraction * len(self.peers) + 0.5))
+
+    @property
+    def invites(self) -> int:
+        """Largest number of peers that are drawn for a round."""
+        return min(len(self.peers), math.ceil(self.count * (1.0 if self.devices is None else self.devices.invited)))
+
+    @property
+    def partial(self) -> bool:
+        """True if some peers may sit out a round."""
+        return self.fraction < 1 or self.dropped > 0 or self.devices is not None
+
+    @cached_property
+    def _invitations(self) -> Invitations | None:
+        if self.devices is None:
+            return None
+        return Invitations(self.devices, peers=len(self.peers), count=self.count, seed=self.seed)
+
+    def invitation(self, round: int) -> Invitation | None:
+        """Return who is invited to a round and who counts; ``None`` without devices."""
+        return None if self._invitations is None else self._invitations.at(round)
 
     async def __call__(self, net: Neighbourhood, rows: Rows, *, since: Public, masses: torch.Tensor | None) -> Public:
         """Release models ``[R, P]`` and return their mean, or ``since`` where no participant is near.
@@ -95,26 +115,22 @@ class Averaging:
 
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
         """Return which of ``peers`` take part in a round, ``[R]`` bool; each peer can compute this for all."""
-        drawn = self.drawn(round)
+        here = self.invitation(round)
+        drawn = self.drawn(round) if here is None else here.counted
         names = {*self.peers} if drawn is None else {self.peers[number] for number in drawn}
         late = partial(straggles, seed=self.seed, round=round, share=self.dropped)
         return torch.tensor([peer in names and not (self.dropped and late(peer)) for peer in peers])
 
     def drawn(self, round: int) -> Ints | None:
         """Return the numbers of the peers that are drawn for a round, in any order; ``None`` if they are all."""
-        if self.count >= len(self.peers):
-            return None
-        generator, everyone = draw(self.seed, "participants", round=round), len(self.peers)
-        drawn: Ints
-        if everyone > MAX_PERMUTED:
-            drawn = generator.choice(everyone, self.count, replace=False)
-        else:
-            drawn = generator.permutation(everyone)[: self.count]
-        return drawn
+        here = self.invitation(round)
+        if here is not None:
+            return here.invited
+        return None if self.count >= len(self.peers) else choose(self.seed, len(self.peers), self.count, round=round)
 
     async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:
         """Return public weights ``[R, 1]``, or ``None`` if all peers have the same weight."""
-        if not self.weighted and self.fraction == 1.0 and not self.dropped:
+        if not self.weighted and not self.partial:
             return None
         taking_part = active.to(torch.float64).unsqueeze(-1)  # [R, 1]
         if not self.weighted:

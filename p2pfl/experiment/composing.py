@@ -245,7 +245,15 @@ def _choose_averaging(wanted: Averaging, given: Averaging) -> Averaging:
         return wanted
     gossip = given.gossip if wanted.gossip is UNSET else wanted.gossip
     mean = given.mean_samples if wanted.mean_samples is None else wanted.mean_samples
-    return replace(wanted, peers=given.peers, seed=given.seed, gossip=gossip, mean_samples=mean, graph=given.graph)
+    return replace(
+        wanted,
+        peers=given.peers,
+        seed=given.seed,
+        gossip=gossip,
+        mean_samples=mean,
+        graph=given.graph,
+        devices=given.devices,
+    )
 
 
 def _adjust(algorithm: Algorithm, learner: Learner, *, seed: int) -> Learner:

@@ -169,6 +169,7 @@ class Composition:
             "learning.weighted = true": learning.weighted,
             "learning.fraction below 1": learning.fraction < 1,
             "learning.stragglers that are dropped": learning.dropped > 0,
+            "simulation.devices": not self.live and self.experiment.simulation.devices is not None,
         }
 
     @property

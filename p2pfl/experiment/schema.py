@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from p2pfl.core.draws import draw
 from p2pfl.core.registry import find_entry_points
 
 PARTITIONINGS = "p2pfl.partitionings"
@@ -221,6 +222,56 @@ class SlowSettings(Section, frozen=True):
     pace: Number = 10
 
 
+class TrainingTimes(Section, frozen=True):
+    """Duration of training.
+
+    Attributes
+    ----------
+    seconds, spread
+        Seconds of a typical peer per round, and deviation of their logarithm between peers.
+    stragglers, slowdown
+        Share of slow peers, and the factor by which they are slower.
+    """
+
+    seconds: NotNegative = 0.0
+    spread: NotNegative = 0.0
+    stragglers: Share = 0.0
+    slowdown: Annotated[float, Meta(ge=1, le=MAX_FLOAT)] = 1.0
+
+    def takes(self, peer: str, *, seed: int, beside: float = 0.0) -> float:
+        """Return the seconds that a peer trains in each round, of which a typical one takes some ``beside``."""
+        some = draw(seed, "world training", peer)
+        slow = some.random() < self.stragglers
+        usual = (self.seconds + beside) * float(some.lognormal(0.0, self.spread))
+        return usual * (self.slowdown if slow else 1.0)
+
+
+class DeviceSettings(TrainingTimes, frozen=True):
+    """Devices of the clients of a simulation, of which ``learning.fraction`` count in a round.
+
+    Attributes
+    ----------
+    sample_seconds
+        Further seconds of a typical client for each of its samples.
+    invited
+        Clients that are invited for each that counts.
+    deadline
+        Seconds of a round after which models are late.
+    trace
+        CSV file of the times at which clients are available.
+    """
+
+    sample_seconds: NotNegative = 0.0
+    invited: Annotated[float, Meta(ge=1, le=1000)] = 1.0
+    deadline: Positive | None = None
+    trace: str | None = None
+
+    @property
+    def timeless(self) -> bool:
+        """True if no client takes time."""
+        return not self.seconds and not self.sample_seconds
+
+
 class SimulationSettings(Section, frozen=True):
     """Faults in ``simulate``; live peers meet the real ones.
 
@@ -235,12 +286,18 @@ class SimulationSettings(Section, frozen=True):
     slow
         Share of slow peers (``gossip_learning``); or a table of this ``share`` and ``pace``, the cycles of the others
         during one cycle of a slow peer, 10 by default.
+    devices
+        Table of clients that come, go and take their time: ``trace``, a CSV file of ``client,on,off``, in seconds or,
+        where nothing takes time, in rounds; ``invited`` for each client that counts, 1 by default; ``deadline`` in
+        seconds; ``seconds``, ``spread``, ``stragglers`` and ``slowdown`` of training as in a network file, and
+        ``sample_seconds`` for each sample.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     absence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     delay: Annotated[float, Meta(ge=0, le=1000)] = 0.0
     slow: Share | SlowSettings = 0.0
+    devices: DeviceSettings | None = None
 
     @property
     def slowed(self) -> SlowSettings:
@@ -273,6 +330,8 @@ class DataSettings(Section, frozen=True):
         Share of each peer's training data held out for validation.
     scale
         Scale features to mean 0 and deviation 1 over all peers, by sums before the first round.
+    refresh
+        Rounds from one reading of a peer's own table or function to the next, for data that grow.
     options
         Arguments of the loader, such as ``path``, ``target`` and ``columns`` of a table.
     """
@@ -283,6 +342,7 @@ class DataSettings(Section, frozen=True):
     test: Annotated[float, Meta(ge=0, lt=1)] | None = None
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     scale: bool = False
+    refresh: Annotated[int, Meta(ge=1)] | None = None
     options: dict[str, Any] = {}
 
     @property

@@ -648,6 +648,55 @@ def _shared(when: When) -> When:
     return lambda it: it.experiment.telemetry.share != "none" and when(it)
 
 
+DEVICES = "simulation.devices"
+
+
+def _devices(when: When) -> When:
+    return lambda it: not it.live and it.experiment.simulation.devices is not None and when(it)
+
+
+def _slow_by_samples(it: Composition) -> bool:
+    devices = it.experiment.simulation.devices
+    return devices is not None and devices.sample_seconds > 0
+
+
+DEVICED = tuple(
+    SettingsRule(DEVICES, _devices(when), because, remedy, got="a table of clients")
+    for when, because, remedy in (
+        (
+            lambda it: it.algorithm.full_participation or it.algorithm.asynchronous,
+            "with {algorithm}, all of whose peers take part in each round",
+            "leave it out, or take an algorithm with participants, such as fedavg",
+        ),
+        (
+            lambda it: it.graph is not None and not it.graph.uniform,
+            "on {kind}, where clients that are away would have to pass on models",
+            'set topology.kind = "complete", or leave it out',
+        ),
+        (
+            lambda it: it.experiment.privacy.participation < 1,
+            "with privacy.participation below 1, whose epsilon assumes that devices never decide who takes part",
+            "set privacy.participation = 1 and learning.fraction instead, whose epsilon charges every round",
+        ),
+        (
+            lambda it: it.claims and _slow_by_samples(it),
+            "with private noise and sample_seconds, by which the samples of one client decide whether others count",
+            "leave out sample_seconds or the noise",
+        ),
+        (
+            lambda it: it.mode.sums,
+            'with privacy.mode = "{mode}", because a sum over few participants reveals their models',
+            'leave it out, or set privacy.mode to "pairwise"',
+        ),
+        (
+            lambda it: it.experiment.simulation.absence > 0 or it.experiment.learning.dropped > 0,
+            "with simulation.absence or stragglers that are dropped, which say otherwise who takes part",
+            "leave one of them out",
+        ),
+    )
+)
+"""Clients that come, go and take their time."""
+
 SHARED = tuple(
     SettingsRule("telemetry.share", _shared(when), because, remedy)
     for when, because, remedy in (
@@ -703,6 +752,39 @@ RARE = (
 )
 """Rounds in which parts of models travel, or models before their training."""
 
+
+def _rate_by_step(it: Composition) -> object:
+    """Return what counts steps over all rounds, where the rows decide how many a round has."""
+    return it.experiment.learning.steps is None and _changes_in_a_round(it)
+
+
+GROWING = (
+    *each(
+        (
+            lambda it: not (":" in it.experiment.data.name or it.experiment.data.name == "table"),
+            'with data.name = "{it.experiment.data.name}", which is no table or function of each peer',
+        ),
+        (lambda it: it.experiment.learning.learner, "with a learner of your own, which reads its data itself"),
+        (lambda it: it.algorithm.additive, "with {algorithm}, whose totals need the same rows in all rounds"),
+        (lambda it: it.algorithm.asynchronous, "with {algorithm}, whose peers run cycles of their own"),
+        (
+            lambda it: it.unequal and it.mode.sums,
+            'with privacy.mode = "{mode}" and learning.weighted = true, because the protection depends on all sizes',
+        ),
+        (
+            lambda it: it.unequal and it.mode.hides and it.experiment.privacy.participation < 1,
+            (
+                "with privacy.participation below 1 and learning.weighted = true, because its weights follow from "
+                "the rows at the start"
+            ),
+        ),
+        (_rate_by_step, "with learning.schedule and {why}, because more rows make more steps in a round"),
+        keys=("data.refresh",),
+        remedy="leave one of the two out",
+    ),
+)
+"""Data that are read again between rounds."""
+
 CROWDED = (
     SettingsRule(
         "topology.kind",
@@ -715,6 +797,7 @@ CROWDED = (
 
 RULES = (
     *SHARED,
+    *DEVICED,
     *COLUMNS,
     *ADDED,
     *DECIDED,
@@ -726,6 +809,7 @@ RULES = (
     *UNSCORED,
     *MIXED,
     *RARE,
+    *GROWING,
     *CROWDED,
 )
 """All of them, in the order in which they are reported."""

@@ -53,6 +53,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Neighbours whose model did not arrive in time.
     privacy_spent
         Epsilon so far against the broker and ``privacy.colluders`` peers; null without a claim.
+    counted
+        With ``simulation.devices``: true for an invited client that counts, false for one that is late.
+    clock
+        With ``simulation.devices``: virtual seconds from the start of the run to the end of the round.
     """
 
     schema: Literal[1] = SCHEMA
@@ -74,6 +78,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     diversity: float | None = None
     mixed: bool | None = None
     mean_model: dict[str, float] = {}
+    counted: bool | None = None
+    clock: float | None = None
 
 
 def by_round(records: Sequence[Record]) -> dict[int, list[Record]]:

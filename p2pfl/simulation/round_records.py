@@ -9,7 +9,8 @@ from typing import Self
 
 import torch
 
-from p2pfl.algorithms import State
+from p2pfl.algorithms import Averaging, State
+from p2pfl.algorithms.devices import MS
 from p2pfl.core.encodings import Ints
 from p2pfl.core.rows import distances, mean, to_device
 from p2pfl.results import Record
@@ -82,6 +83,7 @@ def records_of(
     sent: torch.Tensor,
     spent: float | None,
     mean_model: dict[str, float],
+    average: Averaging | None,
 ) -> list[list[Record]]:
     """Return the records of each listed peer: one if it ends a round of its own; a round of -1 means none."""
     report, computed = state.report, partial(listed.of_computed, computed=net.shard)
@@ -98,6 +100,7 @@ def records_of(
         losses = [loss if steps else None for loss, steps in zip(columns["loss"], columns["steps"], strict=True)]
     updates = columns.get("update", [None] * len(listed.peers))
     diversity, mixed = learner.diversity, state.mixed
+    counted, clock = _attendance(average, max(rounds, default=-1))
     return [
         [
             Record(
@@ -117,9 +120,20 @@ def records_of(
                 diversity=diversity,
                 mixed=mixed,
                 mean_model=mean_model,
+                counted=counted.get(name),
+                clock=clock,
             )
         ]
         if rounds[index] >= 0
         else []
         for index, name in enumerate(listed.peers)
     ]
+
+
+def _attendance(average: Averaging | None, round: int) -> tuple[dict[str, bool], float | None]:
+    """Return whether each invited client counts in a round, and when the round ends, in seconds of devices."""
+    here = None if average is None or round < 0 else average.invitation(round)
+    if average is None or here is None:
+        return {}, None
+    names, counted = average.peers, {*here.counted.tolist()}
+    return {names[number]: number in counted for number in here.invited.tolist()}, here.ended / MS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Experiment, check, flat, plain, read, write
 from p2pfl.experiment.file.reading import PATHS, SHIPPED
-from p2pfl.experiment.schema import Section
+from p2pfl.experiment.schema import DeviceSettings, Section
 from p2pfl.experiment.schema import TopologySettings as TopologySection
 
 SECTIONS = {field.name: field.type for field in msgspec.structs.fields(Experiment) if isinstance(field.type, type)}
@@ -304,6 +304,7 @@ def test_a_change_that_hides_nothing_does_not_forget_the_account(tmp_path):
 
 def test_every_key_that_holds_a_path_exists():
     known = {f"{name}.{key}" for name, kind in SECTIONS.items() for key in kind.__struct_fields__}
+    known |= {f"simulation.devices.{key}" for key in DeviceSettings.__struct_fields__}
     assert {path for path in PATHS if path != "data.options.path"} <= known
 
 

@@ -49,6 +49,10 @@ MORE = {
     "validation": ["data.validation=0.2"],
     "a cohort": ["topology.kind=complete", "learning.algorithm=fedavg", "learning.fraction=0.4"],
     "a cohort with momentum": ["topology.kind=complete", "learning.algorithm=fedavgm", "learning.fraction=0.4"],
+    "devices": [
+        *("topology.kind=complete", "learning.algorithm=fedavg", "learning.fraction=0.4"),
+        "simulation.devices={ seconds = 4.0, spread = 0.7, invited = 1.5, deadline = 9.0 }",
+    ],
     "DP-SGD": ["learning.example_noise=1.0", "simulation.absence=0.2"],
     "data of peers": ["data.name=synthetic", "data.split=iid", "data.validation=0.1"],
 }

@@ -69,3 +69,22 @@ def make_trainer(model, peer, folder, *, kind=None, arguments=None, count=8, **s
         train_dataset=sequences(peer, count),
         eval_dataset=sequences(peer, 4, seed=1),
     )
+
+
+def texts(peer, peers, seed, count=64):
+    """Return sequences that count up by a step, and their next tokens, as samples of an experiment."""
+    del peers
+    tokens = sequences(peer, count, seed=seed).tokens
+    return tokens, torch.cat([tokens[:, 1:], torch.full((count, 1), -100)], dim=1)
+
+
+def trainer_learner(peers, rounds, seed, folder):
+    """Return the learner of an experiment whose trainers learn many sequences by heart."""
+    from pathlib import Path  # noqa: PLC0415
+
+    from p2pfl.plugins.language import TrainerLearner  # noqa: PLC0415 -- takes seconds
+
+    model = tiny_llama(rank=8, targets=("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"))
+    settings = {"count": 80, "max_steps": 80, "per_device_train_batch_size": 20}
+    trainers = {peer: make_trainer(model, peer, Path(folder), **settings) for peer in peers}
+    return TrainerLearner(trainers, rounds=rounds, seed=seed)

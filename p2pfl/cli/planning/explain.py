@@ -189,7 +189,7 @@ def _participants(resolved: Plan) -> int | None:
     """Return how many peers train in a round; ``None`` if all do."""
     average = average_of(resolved.algorithm)
     peers = resolved.topology.peers
-    if average is None or average.fraction == 1.0:
+    if average is None or (average.fraction == 1.0 and average.devices is None):
         return None
     return int(replace(average, dropped=0.0).participants(peers, round=0).sum())
 

@@ -40,6 +40,7 @@ PATHS = (
     "transport.key",
     "transport.credentials",
     "telemetry.observers",
+    "simulation.devices.trace",
 )
 """Keys that hold a path, relative to the experiment file."""
 

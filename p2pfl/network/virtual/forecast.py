@@ -8,18 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
-from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, plan
 from p2pfl.experiment.file.reading import convert_section
 from p2pfl.experiment.parts.robustness_parts import attack
-from p2pfl.experiment.schema import MAX_FLOAT, NotNegative, Section, SimulationSettings
+from p2pfl.experiment.schema import NotNegative, Section, SimulationSettings, TrainingTimes
 from p2pfl.network.peer.launch.ended import Ended
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.protocol.wire.bounds import HEAD
@@ -31,25 +28,6 @@ from p2pfl.results import Record, Run
 
 SHIPPED = Path(__file__).with_name("networks")
 """Folder of the networks that the package ships."""
-
-Share = Annotated[float, Meta(ge=0, le=1)]
-
-
-class TrainingSettings(Section, frozen=True):
-    """Duration of training.
-
-    Attributes
-    ----------
-    seconds, spread
-        Seconds of a typical peer per round, and deviation of their logarithm between peers.
-    stragglers, slowdown
-        Share of slow peers, and the factor by which they are slower.
-    """
-
-    seconds: NotNegative = 0.0
-    spread: NotNegative = 0.0
-    stragglers: Share = 0.0
-    slowdown: Annotated[float, Meta(ge=1, le=MAX_FLOAT)] = 1.0
 
 
 class One(Section, frozen=True):
@@ -71,7 +49,7 @@ class Network(Section, frozen=True):
     """
 
     link: Conditions = Conditions()
-    training: TrainingSettings = TrainingSettings()
+    training: TrainingTimes = TrainingTimes()
     peers: dict[str, One] = msgspec.field(default_factory=dict)
 
     def conditions(self, peer: str) -> Conditions:
@@ -82,12 +60,7 @@ class Network(Section, frozen=True):
     def takes(self, peer: str, *, seed: int) -> float:
         """Return the seconds that a peer trains in each round."""
         seconds = self.peers.get(peer, One()).seconds
-        if seconds is not None:
-            return seconds
-        some, training = draw(seed, "world training", peer), self.training
-        slow = some.random() < training.stragglers
-        usual = training.seconds * float(some.lognormal(0.0, training.spread))
-        return usual * (training.slowdown if slow else 1.0)
+        return self.training.takes(peer, seed=seed) if seconds is None else seconds
 
 
 def network(source: str | Path) -> Network:
@@ -175,8 +148,9 @@ def forecast(
     usual = msgspec.structs.asdict(SimulationSettings())
     for key, value in msgspec.structs.asdict(experiment.simulation).items():
         if value != usual[key]:
+            given = f"{value:g}" if isinstance(value, float) else "a table"
             raise ExperimentError(
-                f"simulation.{key} is {value:g}, but a network already defines losses and slow peers; leave it out"
+                f"simulation.{key} is {given}, but a network already defines losses and slow peers; leave it out"
             )
     loop = VirtualLoop()
     run = Run(experiment, folder=folder, began=began)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from p2pfl.algorithms import average_of
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import kind_of
 from p2pfl.data import Federation
@@ -25,6 +26,7 @@ from p2pfl.plugins.audit.attacks.inversion import ATTACKED_SAMPLES, Inversion, i
 from p2pfl.plugins.audit.attacks.membership_inference import ATTACKED_ROUNDS, SHADOW_COUNT, Inference, infer
 from p2pfl.plugins.audit.attacks.model_differences import subtract_models
 from p2pfl.plugins.audit.attacks.run_differences import subtract_runs
+from p2pfl.plugins.audit.attacks.text_canaries import TakesTexts, TextCanaries, TorchTexts, plant_texts
 from p2pfl.plugins.audit.claims import ExactClaim, Result
 from p2pfl.plugins.audit.column_attacks import attack_columns
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
@@ -33,7 +35,7 @@ from p2pfl.plugins.audit.live.restarts import ROUND_COUNT as LIVE_ROUNDS
 from p2pfl.plugins.audit.live.restarts import check_releases
 from p2pfl.plugins.audit.live.secure_sums import sums
 from p2pfl.plugins.audit.noise_claims import check_stacked_noise
-from p2pfl.plugins.audit.pipeline import Fresh, Observer, Target
+from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh, Observer, Target
 from p2pfl.plugins.audit.release_claims import KEY_COUNT, check_release
 from p2pfl.plugins.audit.small_cell_attacks import attack_cells
 from p2pfl.plugins.audit.total_attacks import totals
@@ -103,7 +105,7 @@ class Audit:
         Name of the experiment, and its privacy mode.
     clip, noise, mask
         Settings that protect the models.
-    promises, claims, games, canaries, inferences, inversions
+    promises, claims, games, canaries, inferences, inversions, texts
         Results by attack.
     exposures
         What the totals of the first boosted tree show, by the number of peers in them.
@@ -122,6 +124,7 @@ class Audit:
     canaries: tuple[Canaries, ...] = ()
     inferences: tuple[Inference, ...] = ()
     inversions: tuple[Inversion, ...] = ()
+    texts: tuple[TextCanaries, ...] = ()
     exposures: tuple[Exposure, ...] = ()
     smaller: str | None = None
 
@@ -133,7 +136,7 @@ class Audit:
     @property
     def broken(self) -> list[str]:
         """Return a sentence for each claim that does not hold."""
-        results: Sequence[Result] = (*self.claims, *self.games, *self.canaries, *self.inferences)
+        results: Sequence[Result] = (*self.claims, *self.games, *self.canaries, *self.inferences, *self.texts)
         return [each.fault for each in results if each.broken]
 
     @property
@@ -144,7 +147,7 @@ class Audit:
     def results(self) -> dict[str, Any]:
         """Return everything for machines; infinite numbers become ``None``."""
         table = asdict(self)
-        for name in ("claims", "games", "canaries", "inferences"):
+        for name in ("claims", "games", "canaries", "inferences", "texts"):
             for row, part in zip(table[name], getattr(self, name), strict=True):
                 row["broken"] = part.broken
         for row, part in zip(table["inversions"], self.inversions, strict=True):
@@ -200,10 +203,9 @@ def audit(
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=plan.unaccounted)
     here, plan = plan, _dealt(plan)
     protection = plan.protection
-    settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate
     guarantees = protection.observers()
-    observers = [Observer.of(guarantee, graph=protection.graph, settings=settings) for guarantee in guarantees]
-    target = Target(settings, protection.graph, plan.weights, fresh, seed)
+    target, observers = _aim(plan, fresh=fresh, seed=seed)
+    settings = target.settings
     if protection.totals:  # no models are released
         claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed) + attack_cells(plan)
         claims += [] if protection.claimed else subtract_runs(here, seed=seed) + subtract_models(plan, seed=seed)
@@ -225,6 +227,57 @@ def audit(
         exposures=exposures(plan, seed=seed) if protection.totals else (),
         **(_attacks(plan, target, observers, effort=effort) if single else {}),
     )
+
+
+def attack_texts(plan: Plan, *, fresh: Fresh, rounds: int = ATTACKED_ROUNDS, seed: int = 0) -> list[TextCanaries]:
+    """Plant texts in the training samples of a peer; there are none where its model predicts no tokens.
+
+    Parameters
+    ----------
+    plan
+        Resolved experiment.
+    fresh
+        Function that makes the source of secrets of each attacked run.
+    rounds
+        Most rounds of training.
+    seed
+        Seed of texts and coins.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import plan, read
+    >>> from p2pfl.privacy.keys import SeededSource
+    >>> attack_texts(plan(read({"topology": {"peers": 2}})), fresh=SeededSource)
+    []
+    """
+    made = plan.learner.bare
+    texts: TakesTexts | None = made if isinstance(made, TakesTexts) else None
+    if isinstance(made, TorchLearner):
+        texts = TorchTexts.of(plan.federation, lambda data: _learner(plan.experiment, data, source=fresh(FIRST_RUN)))
+    if texts is None:
+        return []
+    target, observers = _aim(plan, fresh=fresh, seed=seed)
+    rounds = min(rounds, plan.experiment.rounds)
+    hides = average_of(plan.algorithm) is not None and plan.asked.algorithm.private_examples
+    stated = plan.examples(rounds) if hides else None
+    return plant_texts(
+        target,
+        observers,
+        texts,
+        samples=made.samples(plan.topology.peers).tolist(),
+        stated=math.inf if stated is None else stated["epsilon"],
+        delta=plan.protection.wanted.delta,
+        steps=plan.gossip.steps,
+        rounds=rounds,
+    )
+
+
+def _aim(plan: Plan, *, fresh: Fresh, seed: int) -> tuple[Target, list[Observer]]:
+    """Return the release that is attacked, for peers that participate, and the observers of its guarantee."""
+    protection = plan.protection
+    settings = replace(protection.settings, participation=1.0)
+    target = Target(settings, protection.graph, plan.weights, fresh, seed)
+    return target, [Observer.of(each, graph=protection.graph, settings=settings) for each in protection.observers()]
 
 
 def _dealt(plan: Plan) -> Plan:
@@ -253,6 +306,13 @@ def _live(plan: Plan, *, rounds: int) -> list[ExactClaim]:
 def _attacks(plan: Plan, target: Target, observers: Sequence[Observer], *, effort: Effort) -> dict[str, Any]:
     """Run the attacks of observers of single models."""
     federation, size, delta = plan.federation, plan.learner.layout.size, plan.protection.wanted.delta
+    found: dict[str, Any] = {
+        "games": tuple(play(target, observers, trials=effort.trials)),
+        "canaries": tuple(plant(target, observers, size=size, delta=delta, count=effort.canaries)),
+        "texts": tuple(attack_texts(plan, fresh=target.fresh, rounds=effort.rounds, seed=target.seed)),
+    }
+    if isinstance(plan.learner.bare, TakesTexts):  # the learner has the samples, and no others can be tried
+        return found
     inferences = infer(
         target,
         observers,
@@ -270,12 +330,7 @@ def _attacks(plan: Plan, target: Target, observers: Sequence[Observer], *, effor
         train=lambda federation: _learner(one_step, federation),
         samples=effort.samples,
     )
-    return {
-        "games": tuple(play(target, observers, trials=effort.trials)),
-        "canaries": tuple(plant(target, observers, size=size, delta=delta, count=effort.canaries)),
-        "inferences": tuple(inferences),
-        "inversions": inversions,
-    }
+    return found | {"inferences": tuple(inferences), "inversions": inversions}
 
 
 def _promise(observer: Observer, plan: Plan, *, delta: float) -> AccountedBound:
@@ -286,10 +341,10 @@ def _promise(observer: Observer, plan: Plan, *, delta: float) -> AccountedBound:
     return AccountedBound(observer.name, observer.colluders, observer.victim, observer.promised, epsilon, delta, rounds)
 
 
-def _learner(experiment: Experiment, federation: Federation) -> TorchLearner:
-    made = learner(experiment, federation)
+def _learner(experiment: Experiment, federation: Federation, source: Source | None = None) -> TorchLearner:
+    made = learner(experiment, federation, source=source)
     if not isinstance(made, TorchLearner):
-        raise ModelError(f"{kind_of(made)} cannot be audited; use a torch model")
+        raise ModelError(f"{kind_of(made)} cannot be audited; use a torch model, or a TrainerLearner")
     return made
 
 

@@ -54,6 +54,12 @@ Updates of random directions, each planted by a coin in real rounds. Epsilon is 
 prove; such bounds are far below the true one for Gaussian noise.\
 """
 
+TEXTS_NOTE = """\
+Random token sequences among the training samples of one peer, each planted by a coin. The observer orders them by how \
+much their loss falls in the models that it sees. Exposure is the median rank of the planted ones, in bits; epsilon is \
+the value that the guesses of one run prove, and at most what is stated for the samples and rounds that were tried.\
+"""
+
 MEMBERSHIP_NOTE = """\
 Area under the ROC curve after each round, where 0.5 is chance; every peer learned from a random half of its samples. \
 The ceiling is the largest area that the guarantee permits, and 1 without a guarantee.\
@@ -89,8 +95,7 @@ def _attacks(audit: Audit) -> list[Section]:
     if not audit.games:
         reason = "No peer receives a single model, so the attacks on single models are left out."
         return [("attacks", "Attacks on single models", [reason])]
-    members: list[Block | None] = [MEMBERSHIP_NOTE, table("Attacks by observer", audit.inferences, text=3)]
-    inverted: list[Block | None] = [INVERSION_NOTE, table("Reconstructions by observer", audit.inversions, text=4)]
+    few = "Not tried: the samples are the learner's own, or no peer has enough of them."
     untried = (
         "Not tried: the model does not begin with a linear layer, whose gradients give a sample away at once, and is "
         "too large for a search with its gradients, takes whole numbers, or has no second derivatives."
@@ -98,9 +103,21 @@ def _attacks(audit: Audit) -> list[Section]:
     return [
         ("game", "The game: was the update released?", [GAMES_NOTE, table("Games by observer", audit.games, text=3)]),
         ("canaries", "Canaries", [CANARIES_NOTE, table("Canaries by observer", audit.canaries)]),
-        ("membership", "Membership", members if audit.inferences else ["No peer has enough samples."]),
-        ("inversion", "Reconstructed samples", inverted if audit.inversions else [untried]),
+        *([("texts", "Canaries in text", _tried(TEXTS_NOTE, "Texts by observer", audit.texts))] if audit.texts else []),
+        ("membership", "Membership", _tried(MEMBERSHIP_NOTE, "Attacks by observer", audit.inferences, few, text=3)),
+        (
+            "inversion",
+            "Reconstructed samples",
+            _tried(INVERSION_NOTE, "Reconstructions by observer", audit.inversions, untried, text=4),
+        ),
     ]
+
+
+def _tried(
+    note: str, caption: str, results: Sequence[Result | Inversion], reason: str = "", *, text: int = 1
+) -> list[Block | None]:
+    """Return the results of an attack, or the reason why there are none."""
+    return [note, table(caption, results, text=text)] if results else [reason]
 
 
 def _lessons(audit: Audit) -> list[Block | None]:
@@ -198,10 +215,11 @@ def _lesson(audit: Audit, promise: AccountedBound) -> Lesson:
 
 
 def _models(audit: Audit, observer: str) -> list[str]:
-    """Return the results of membership inference and inversion."""
+    """Return the results of attacks on samples."""
     members = [each for each in audit.inferences if each.observer == observer]
+    texts = [each.sentence for each in audit.texts if each.observer == observer]
     inverted = [each.sentence for each in audit.inversions if each.observer == observer]
-    return [*([best_inference(members)] if members else []), *inverted]
+    return [*texts, *([best_inference(members)] if members else []), *inverted]
 
 
 def _describe_promise(promise: AccountedBound) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 import warnings
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -24,7 +26,7 @@ from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report, SequentialLearner
 from p2pfl.learning.modules.trained_part import digest
-from p2pfl.plugins.language import token_scores
+from p2pfl.plugins.language import planting, token_scores
 from p2pfl.plugins.language.adapters import AdapterRows, Way, common_start, naive_error
 from p2pfl.plugins.language.optimiser_memory import PeerMemory
 
@@ -354,6 +356,26 @@ class TrainerLearner(SequentialLearner):
         """Return loss and perplexity of a token of all peers, which follow from the sum of their :meth:`tallies`."""
         del row, copies
         return token_scores.scores(float(np.int64(total[0])) * token_scores.FRACTION, int(total[1]))
+
+    def text_size(self, peer: str) -> tuple[int, int]:
+        """Return the number of tokens of the first sample of a peer, and the size of the vocabulary, for audits."""
+        trainer = self.trainers[peer]
+        return planting.text_length(trainer, peer), int(trainer.model.config.vocab_size)
+
+    def with_texts(
+        self, texts: torch.Tensor, places: npt.NDArray[np.int64], there: npt.NDArray[np.bool_], *, peer: str
+    ) -> TrainerLearner:
+        """Return a learner that trains on texts ``[m, T]`` in place of some samples of a peer, where they are there."""
+        chosen = dict(zip(places[there].tolist(), texts[torch.from_numpy(there)], strict=True))
+        other = copy.copy(self)
+        other.trainers = self.trainers | {peer: planting.planted(self.trainers[peer], chosen)}
+        return other
+
+    def text_losses(self, row: torch.Tensor, texts: torch.Tensor, *, peer: str) -> torch.Tensor:
+        """Return the losses of texts ``[m, T]`` by a model ``[P]``, ``[m]`` float64."""
+        with self.alone, seeded_globals(self.seed):
+            self._fill(row.to(self.dtype), peer)
+            return planting.text_losses(self.trainers[peer].model, texts)
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the trained tensors of one row ``[P]`` under the names of the model, in the rank of the row."""

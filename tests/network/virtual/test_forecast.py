@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from p2pfl.cli import main
 from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.experiment import read
-from p2pfl.network.virtual.forecast import Network, One, TrainingSettings, forecast, list_shipped, network
+from p2pfl.experiment.schema import TrainingTimes
+from p2pfl.network.virtual.forecast import Network, One, forecast, list_shipped, network
 from p2pfl.network.virtual.virtual_network import Conditions
 from p2pfl.simulation import simulate
 from sourcing import shared_source
@@ -24,7 +25,7 @@ def test_rounds_take_what_training_and_the_slower_of_two_lines_take():
     latency, seconds = 0.1, 2.0
     over = Network(
         link=Conditions(latency=latency),
-        training=TrainingSettings(seconds=seconds),
+        training=TrainingTimes(seconds=seconds),
         peers={"peer1": One(seconds=3 * seconds)},
     )
     run = forecast(experiment, over, baselines=False)
@@ -45,7 +46,7 @@ def test_training_while_models_travel_takes_the_time_of_the_training_alone():
     changes += ["model.hidden=[512]"]
     experiment = read(SMALL, changes=changes)
     size = 8 * sum(each.numel() for each in simulate(experiment, baselines=False).models["peer0"].values())
-    over = Network(link=Conditions(up=size / 1.0, down=size / 1.0), training=TrainingSettings(seconds=3.0))
+    over = Network(link=Conditions(up=size / 1.0, down=size / 1.0), training=TrainingTimes(seconds=3.0))
     shares = {}
     for overlap in ("none", "start", "late"):
         own = read(SMALL, changes=[*changes, f"learning.algorithm_options.overlap={overlap}"])
@@ -131,7 +132,7 @@ def test_peers_over_a_network_agree_on_what_the_simulation_agrees_on(changes, tm
 @pytest.mark.slow
 def test_training_on_scaled_features_takes_its_time():
     experiment = read(SMALL, changes=["data.scale=true", "rounds=1"])
-    run = forecast(experiment, Network(training=TrainingSettings(seconds=100.0)), baselines=False)
+    run = forecast(experiment, Network(training=TrainingTimes(seconds=100.0)), baselines=False)
     assert [record.seconds_training for record in run.metrics] == pytest.approx([100.0] * len(run.metrics))
 
 
@@ -239,6 +240,10 @@ def test_the_command_predicts(tmp_path, capsys):
         (
             ["simulation.loss=0.1"],
             r"simulation\.loss is 0\.1, but a network already defines losses and slow peers; leave it out",
+        ),
+        (
+            ["topology.kind=complete", "simulation.devices={ seconds = 1.0 }"],
+            r"simulation\.devices is a table, but a network already defines losses and slow peers; leave it out",
         ),
     ],
     ids=str,

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from p2pfl.experiment import read
-from p2pfl.network.virtual.forecast import Network, One, TrainingSettings, forecast
+from p2pfl.experiment.schema import TrainingTimes
+from p2pfl.network.virtual.forecast import Network, One, forecast
 from swarms import SMALL
 from worlds.explore import outcome as explored
 from worlds.faults import History, Pause
@@ -91,7 +92,7 @@ def test_a_peer_that_hung_and_neighbours_that_wait_for_a_slow_one_do_not_wait_fo
 def forecasted(hurry):
     changes = [*AVERAGING, "rounds=40", "learning.weighted=false", f"transport.hurry={hurry}"]
     over = Network(
-        link=Conditions(latency=0.05), training=TrainingSettings(seconds=1.0), peers={"peer3": One(seconds=10.0)}
+        link=Conditions(latency=0.05), training=TrainingTimes(seconds=1.0), peers={"peer3": One(seconds=10.0)}
     )
     return forecast(read(SMALL, changes=changes), over, baselines=False)
 

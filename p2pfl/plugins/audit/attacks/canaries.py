@@ -15,8 +15,10 @@ G. Andrew et al., "One-shot empirical privacy estimation for federated learning"
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -46,8 +48,8 @@ _MAX_BOUND = 100.0
 
 
 @dataclass(frozen=True)
-class Canaries:
-    r"""Result of one observer: how well it distinguishes planted updates from none.
+class Guesses(ABC):
+    r"""Result of one observer: how well it distinguishes what was planted from what was not.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ class Canaries:
     measured, lower
         :math:`\hat\mu` of the scores and its lower confidence bound.
     accounted
-        The accountant's :math:`\mu`; infinite without a guarantee.
+        The accountant's :math:`\mu`; infinite where there is none.
     epsilon, certain, bound
         Lower bound of :math:`\varepsilon` from the guesses, one of high confidence, and the accountant's bound.
     delta
@@ -86,10 +88,16 @@ class Canaries:
         return self.lower > self.accounted or self.certain > self.bound
 
     @property
+    @abstractmethod
     def fault(self) -> str:
         """Sentence for a broken guarantee."""
-        mu = f"mu is above {self.lower:.3g} instead of at most {self.accounted:.3g}"
-        return f"{self.observer} distinguishes canaries too well: {mu}"
+
+    @property
+    def excess(self) -> str:
+        """What exceeds the guarantee, in words."""
+        if self.lower > self.accounted:
+            return f"mu is above {self.lower:.3g} instead of at most {self.accounted:.3g}"
+        return f"epsilon is above {self.certain:.3g} instead of at most {self.bound:.3g}"
 
     @property
     def figures(self) -> dict[str, str]:
@@ -102,8 +110,18 @@ class Canaries:
             **bounds(self.measured, self.lower, self.accounted),
             "epsilon above": f"{self.epsilon:.2f}",
             "at most": number(self.bound),
-            "verdict": verdict_of(self, bounded=math.isfinite(self.accounted)),
+            "verdict": verdict_of(self, bounded=math.isfinite(self.bound)),
         }
+
+
+@dataclass(frozen=True)
+class Canaries(Guesses):
+    """Result of one observer of planted updates."""
+
+    @property
+    def fault(self) -> str:
+        """Sentence for a broken guarantee."""
+        return f"{self.observer} distinguishes canaries too well: {self.excess}"
 
     @property
     def sentence(self) -> str:
@@ -211,23 +229,44 @@ def one_run(
     return float(brentq(chance, 0.0, _MAX_BOUND)) if chance(_MAX_BOUND) > 0 else _MAX_BOUND
 
 
-def _canaries(observer: Observer, scores: Floats, truth: Bools, *, delta: float, tests: int) -> Canaries:
+def count_guesses(
+    scores: Floats, truth: Bools, *, promised: float, bound: float, delta: float, tests: int
+) -> dict[str, float]:
+    r"""Return the figures of :class:`Guesses` for scores and what was really planted.
+
+    Parameters
+    ----------
+    scores, truth
+        ``[m]``.
+    promised, bound
+        The accountant's :math:`\mu` and :math:`\varepsilon`; infinite where there is none.
+    delta
+        The delta of the guarantee.
+    tests
+        Number of bounds of the audit that hold together.
+    """
     measured = separation(scores, truth)
     half = max(1, int(GUESSED_SHARE * len(scores) / 2))
     order = np.argsort(scores, kind="stable")
     correct = int(truth[order[-half:]].sum() + (~truth[order[:half]]).sum())
-    promised, made = observer.promised, {"guesses": 2 * half, "correct": correct}
-    return Canaries(
-        observer=observer.name,
-        count=len(scores),
-        auc=auc(scores, truth),
-        tpr_percent=tpr(scores, truth, fpr=0.01),
-        tpr_permille=tpr(scores, truth, fpr=0.001),
-        measured=measured.mu,
-        lower=measured.lower(tests=tests),
-        accounted=promised,
-        epsilon=one_run(len(scores), **made, delta=delta),
-        certain=one_run(len(scores), **made, delta=delta, significance=BREAKING_SIGNIFICANCE / tests),
-        bound=divergence.epsilon(promised, delta=delta) if math.isfinite(promised) else math.inf,
-        delta=delta,
-    )
+    made = {"guesses": 2 * half, "correct": correct}
+    return {
+        "count": len(scores),
+        "auc": auc(scores, truth),
+        "tpr_percent": tpr(scores, truth, fpr=0.01),
+        "tpr_permille": tpr(scores, truth, fpr=0.001),
+        "measured": measured.mu,
+        "lower": measured.lower(tests=tests),
+        "accounted": promised,
+        "epsilon": one_run(len(scores), **made, delta=delta),
+        "certain": one_run(len(scores), **made, delta=delta, significance=BREAKING_SIGNIFICANCE / tests),
+        "bound": bound,
+        "delta": delta,
+    }
+
+
+def _canaries(observer: Observer, scores: Floats, truth: Bools, *, delta: float, tests: int) -> Canaries:
+    promised = observer.promised
+    bound = divergence.epsilon(promised, delta=delta) if math.isfinite(promised) else math.inf
+    figures: Any = count_guesses(scores, truth, promised=promised, bound=bound, delta=delta, tests=tests)
+    return Canaries(observer=observer.name, **figures)
