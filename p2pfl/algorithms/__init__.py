@@ -1,6 +1,16 @@
 """Algorithms, one per file: how peers learn from each other."""
 
-from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, Idle, Local, State, change, start, train_while
+from p2pfl.algorithms.algorithm import (
+    Algorithm,
+    AsyncLearner,
+    Idle,
+    Local,
+    ReadingAlgorithm,
+    State,
+    change,
+    start,
+    train_while,
+)
 from p2pfl.algorithms.averaging import Averaging, average_of, count_extra, count_shared, share_all
 from p2pfl.algorithms.choco import Choco
 from p2pfl.algorithms.compressed_gossip import Compressed
@@ -77,6 +87,7 @@ __all__ = [
     "PowerGossip",
     "Propagation",
     "QGDSGDm",
+    "ReadingAlgorithm",
     "RelaySGD",
     "State",
     "Statistics",

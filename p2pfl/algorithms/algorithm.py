@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any, Protocol, TypeVar, Unpack
@@ -197,6 +197,28 @@ def lacks_moments(algorithm: object, state: State, *, round: int) -> bool:
     """Return whether a peer comes late, whose change is all that the others have learned: it takes their average."""
     moments = getattr(algorithm, "traits", UNDECLARED).moments
     return round > 0 and not state.extra.keys() >= {*moments}
+
+
+class ReadingAlgorithm:
+    """An algorithm before each round of which something is awaited, such as data that are read again.
+
+    Parameters
+    ----------
+    algorithm
+        The algorithm.
+    read
+        Coroutine function of the round and the state before it.
+    """
+
+    def __init__(self, algorithm: Algorithm, read: Callable[[int, State], Awaitable[None]]) -> None:
+        self._algorithm, self._read = algorithm, read
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Run one round of the algorithm."""
+        await self._read(round, state)
+        handed = [state]  # so that the round can free its tensors
+        del state
+        return await self._algorithm.round(handed.pop(), learner, net, round)
 
 
 class Idle:

@@ -61,6 +61,8 @@ class SCAFFOLD(Local):
         no_compression=VARIATE,
         needs_plain_averages="needs control variates that add up to zero",
         nonlinear=VARIATE,
+        idle_alike=True,
+        idle_weighs=True,
     )
     average: Averaging = Averaging()
     option: Literal["I", "II"] = "II"

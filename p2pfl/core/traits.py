@@ -43,6 +43,8 @@ class Traits:
     idle_alike
         True if a peer that sits out a round has no weight in averages, takes no part in totals, and changes only by
         what it receives. Equal peers that sit out then stay equal, and simulations compute one of them.
+    idle_weighs
+        True if, unlike that, peers that sit out have their full weights in some averages.
     moments
         Names of the tensors of its state that sum up how the public models changed. Without them after the first round
         it takes the average itself, as a peer must that comes late.
@@ -97,6 +99,7 @@ class Traits:
     keeps_local: bool = False
     needs_local: bool = False
     idle_alike: bool = False
+    idle_weighs: bool = False
     moments: tuple[str, ...] = ()
     default_steps: int | None = None
     full_batch: bool = False

@@ -58,6 +58,7 @@ def federate(
     only: Sequence[str] | None = None,
     total: AddProcesses | None = None,
     dtype: torch.dtype = torch.float32,
+    reading: int | None = None,
 ) -> Federation:
     """Load a data set and give every peer its own part, reproducibly.
 
@@ -92,6 +93,9 @@ def federate(
         numbers of samples of all; ``None`` if they are not.
     dtype
         Number type of fractions; models that follow from exact totals gain from ``torch.float64``.
+    reading
+        Round before which peers read data of their own that grow, of which the part of a row follows from the row
+        alone; ``None`` for data that are read once.
 
     Returns
     -------
@@ -127,13 +131,23 @@ def federate(
             "shares of the samples"
         )
     check_split(split)
-    source = source_of(name, data_dir, options or {})
+    source = source_of(name, data_dir, options or {}, reading=reading)
     if isinstance(source, Private):
         if split != "iid":
             raise DataError(
                 f'each peer of "{name}" owns its data, which cannot be split by "{split}"; leave the split out'
             )
-        return load_peers(source, names, hands, seed=seed, test=test, validation=validation, total=total, dtype=dtype)
+        return load_peers(
+            source,
+            names,
+            hands,
+            seed=seed,
+            test=test,
+            validation=validation,
+            total=total,
+            dtype=dtype,
+            growing=reading is not None,
+        )
     values = _values(source, column, name) if split == "column" else None
     whole, tested = _test_part(source, seed=seed, fraction=test)
     given = {"seed": seed, "alpha": alpha, "shards_per_peer": shards_per_peer, "exponent": exponent}
@@ -240,7 +254,9 @@ def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def source_of(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Central | Private:
+def source_of(
+    name: str, data_dir: Path | None, options: Mapping[str, Any], *, reading: int | None = None
+) -> Central | Private:
     """Return the source of a data set, or of a user's function.
 
     Raises
@@ -249,7 +265,7 @@ def source_of(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> C
         The data set or an option is unknown, or an option is missing.
     """
     if ":" in name:
-        return import_source(name, options)
+        return import_source(name, options, reading=reading)
     check_name(name)
     load = SOURCES[name]
     check_options(name, load, options)

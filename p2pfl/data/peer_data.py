@@ -13,6 +13,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError, P2PFLError
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
+from p2pfl.data.readings import divide_by_digest
 from p2pfl.data.samples import tensors
 from p2pfl.data.sources import OwnSamples, Private
 from p2pfl.data.splits import hold_out
@@ -38,6 +39,7 @@ def load_peers(
     validation: float,
     total: AddProcesses | None = None,
     dtype: torch.dtype = torch.float32,
+    growing: bool = False,
 ) -> Federation:
     """Load the data of one peer after the other.
 
@@ -53,8 +55,10 @@ def load_peers(
         Function that adds up integers of the processes among which the peers are divided; ``None`` if they are not.
     dtype
         Number type of fractions.
+    growing
+        True if the part of a row follows from the row alone, because the data are read again.
     """
-    loading = _Loading(source, names, seed=seed, test=test, validation=validation, dtype=dtype)
+    loading = _Loading(source, names, seed=seed, test=test, validation=validation, dtype=dtype, growing=growing)
     refused: P2PFLError | None = None
     try:
         for peer in hands:
@@ -83,8 +87,9 @@ class _Loading:
         test: float,
         validation: float,
         dtype: torch.dtype,
+        growing: bool,
     ) -> None:
-        self.source, self.names, self.seed, self.dtype = source, names, seed, dtype
+        self.source, self.names, self.seed, self.dtype, self.growing = source, names, seed, dtype, growing
         self.shares = source.test or test, validation
         self.features, self.targets = list[torch.Tensor](), list[torch.Tensor]()
         self.kinds: set[Kind] = set()
@@ -113,6 +118,16 @@ class _Loading:
         except DataError as error:
             raise DataError(f'data of peer "{peer}": {error}') from None
         own = np.arange(self.count, self.count + len(targets))
+        if self.growing:
+            self._divide(own, peer, features, targets)
+        else:
+            self._set_aside(own, peer)
+        self.features.append(features)
+        self.targets.append(targets)
+        self.count += len(own)
+
+    def _set_aside(self, own: IntArray, peer: str) -> None:
+        """Draw the test and validation parts of a peer."""
         test, validation = self.shares
         if self.source.held is None:
             kept, self.tests[peer] = set_aside(own, peer, "test", seed=self.seed, fraction=test)
@@ -123,9 +138,17 @@ class _Loading:
             raise DataError(f'peer "{peer}" has {len(own)} samples, but training and test need at least 2; add data')
         parts = set_aside(kept, peer, "validation", seed=self.seed, fraction=validation)
         self.train[peer], self.validations[peer] = parts
-        self.features.append(features)
-        self.targets.append(targets)
-        self.count += len(own)
+
+    def _divide(self, own: IntArray, peer: str, features: torch.Tensor, targets: torch.Tensor) -> None:
+        """Divide the rows of a peer by what is in them, so that each stays in its part when others come."""
+        test, validation = self.shares
+        parts = divide_by_digest(features, targets, seed=self.seed, test=test, validation=validation)
+        self.train[peer], self.validations[peer], self.tests[peer] = (own[part] for part in parts)
+        if not len(self.train[peer]) or (test and not len(self.tests[peer])):
+            raise DataError(
+                f'peer "{peer}" has {len(own)} samples, and the digest of each decides whether it is for training or '
+                "test, which leaves one of the two empty; add data"
+            )
 
     def check(self, *, complete: bool) -> None:
         """Check that all peers have the same kind of data, and that they show the number of classes."""

@@ -19,7 +19,7 @@ from p2pfl.data.sources import Private
 from p2pfl.data.splits import Parts, Targets
 
 
-def import_source(name: str, options: Mapping[str, Any]) -> Private:
+def import_source(name: str, options: Mapping[str, Any], *, reading: int | None = None) -> Private:
     """Use ``package.module:function`` as the source of each peer's private data.
 
     p2pfl calls ``function(peer=name, peers=names, seed=seed, **options)`` for each local peer, and the function
@@ -33,6 +33,8 @@ def import_source(name: str, options: Mapping[str, Any]) -> Private:
         Name of the function.
     options
         Further keyword arguments of the function, and ``classes``.
+    reading
+        Round before which data that grow are read, which the function receives as ``round`` if it takes it.
 
     Returns
     -------
@@ -54,6 +56,8 @@ def import_source(name: str, options: Mapping[str, Any]) -> Private:
     if classes is not None and (not isinstance(classes, int) or isinstance(classes, bool) or classes < 1):
         raise DataError(f'the option "classes" is {classes!r}, not a whole number above 0; change it')
     passed = {key: value for key, value in options.items() if key != "classes" or key in signature.parameters}
+    if reading is not None and "round" in signature.parameters and "round" not in passed:
+        passed["round"] = reading
     try:
         signature.bind(**{"peer": "", "peers": (), "seed": 0, **passed})
     except TypeError as error:

@@ -246,7 +246,12 @@ def assemble(
 
 
 def federate_data(
-    experiment: Experiment, peers: tuple[str, ...], only: Sequence[str] | None = None, share: Share | None = None
+    experiment: Experiment,
+    peers: tuple[str, ...],
+    only: Sequence[str] | None = None,
+    share: Share | None = None,
+    *,
+    reading: int = 0,
 ) -> Federation:
     """Return the data of an experiment.
 
@@ -258,6 +263,8 @@ def federate_data(
         Names of all peers.
     only, share
         Names of the local peers, or those among several processes; all by default.
+    reading
+        Round before which data that grow are read.
     """
     divided = partitioning(experiment.data)
     if divided is not None:
@@ -268,6 +275,10 @@ def federate_data(
             )
         return divided.federate(experiment, peers=peers, only=only)
     data, options = experiment.data, split_options(experiment.data)
+    if data.refresh is not None and share is not None:
+        raise ExperimentError(
+            f"{WORKERS} do not work with data.refresh, because each peer reads its own data again; leave --workers out"
+        )
     exact = experiment.learning.algorithm == ADDITIVE
     federation = federate(
         data.name,
@@ -285,6 +296,7 @@ def federate_data(
         data_dir=data_folder(),
         options=options_of(experiment),
         dtype=torch.float64 if exact and not model_traits(experiment.model.name).single else torch.float32,
+        reading=None if data.refresh is None else reading,
     )
     return with_formula(experiment, federation)
 

@@ -330,6 +330,8 @@ class DataSettings(Section, frozen=True):
         Share of each peer's training data held out for validation.
     scale
         Scale features to mean 0 and deviation 1 over all peers, by sums before the first round.
+    refresh
+        Rounds from one reading of a peer's own table or function to the next, for data that grow.
     options
         Arguments of the loader, such as ``path``, ``target`` and ``columns`` of a table.
     """
@@ -340,6 +342,7 @@ class DataSettings(Section, frozen=True):
     test: Annotated[float, Meta(ge=0, lt=1)] | None = None
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     scale: bool = False
+    refresh: Annotated[int, Meta(ge=1)] | None = None
     options: dict[str, Any] = {}
 
     @property

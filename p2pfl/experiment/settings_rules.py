@@ -752,6 +752,39 @@ RARE = (
 )
 """Rounds in which parts of models travel, or models before their training."""
 
+
+def _rate_by_step(it: Composition) -> object:
+    """Return what counts steps over all rounds, where the rows decide how many a round has."""
+    return it.experiment.learning.steps is None and _changes_in_a_round(it)
+
+
+GROWING = (
+    *each(
+        (
+            lambda it: not (":" in it.experiment.data.name or it.experiment.data.name == "table"),
+            'with data.name = "{it.experiment.data.name}", which is no table or function of each peer',
+        ),
+        (lambda it: it.experiment.learning.learner, "with a learner of your own, which reads its data itself"),
+        (lambda it: it.algorithm.additive, "with {algorithm}, whose totals need the same rows in all rounds"),
+        (lambda it: it.algorithm.asynchronous, "with {algorithm}, whose peers run cycles of their own"),
+        (
+            lambda it: it.unequal and it.mode.sums,
+            'with privacy.mode = "{mode}" and learning.weighted = true, because the protection depends on all sizes',
+        ),
+        (
+            lambda it: it.unequal and it.mode.hides and it.experiment.privacy.participation < 1,
+            (
+                "with privacy.participation below 1 and learning.weighted = true, because its weights follow from "
+                "the rows at the start"
+            ),
+        ),
+        (_rate_by_step, "with learning.schedule and {why}, because more rows make more steps in a round"),
+        keys=("data.refresh",),
+        remedy="leave one of the two out",
+    ),
+)
+"""Data that are read again between rounds."""
+
 CROWDED = (
     SettingsRule(
         "topology.kind",
@@ -776,6 +809,7 @@ RULES = (
     *UNSCORED,
     *MIXED,
     *RARE,
+    *GROWING,
     *CROWDED,
 )
 """All of them, in the order in which they are reported."""

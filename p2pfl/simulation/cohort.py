@@ -15,13 +15,14 @@ from p2pfl.algorithms import Algorithm, AsyncLearner, Averaging, State, average_
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import RunError
-from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.core.rows import alike, repeated, to_device
+from p2pfl.core.neighbourhood import Neighbourhood, Public, ReceivedModels, Released
+from p2pfl.core.rows import Rows, alike, repeated, to_device
 from p2pfl.experiment import Plan
 from p2pfl.experiment.modes import Independent, NoPrivacy, Pairwise
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.own_state import apart_of, map_own, pick
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.shard import Values
 from p2pfl.simulation.stacked import StackedNeighbourhood, sizes
@@ -45,6 +46,8 @@ class Cohort(Shard):
         Whether it is a secret who is drawn.
     weight
         Sum of the sample weights of all peers of the run; by default their number.
+    samples
+        Argument of :class:`Cohorts`.
 
     Examples
     --------
@@ -63,8 +66,10 @@ class Cohort(Shard):
         *,
         secret: bool = False,
         weight: float | None = None,
+        samples: torch.Tensor | None = None,
     ) -> None:
         super().__init__(shard.everyone)
+        self._samples = samples
         self.secret, self.weight = secret, len(shard.everyone) if weight is None else weight
         self.shard, self.leads, self.workers, self.rank = shard, shard.leads, shard.workers, shard.rank
         self.members, self.others = members, len(shard.peers) - len(members)
@@ -116,6 +121,24 @@ class Cohort(Shard):
             return values[:1].expand(len(self.shard.peers), *values.shape[1:])
         return values[to_device(self._rows_of, values.device)]
 
+    def balanced(self, masses: torch.Tensor) -> torch.Tensor:
+        """Return weights of the cohort, ``[R, 1]``, in which the stand-in has the mean weight of those that sit out.
+
+        It has none where they have none.
+        """
+        count = len(self.members)
+        if not self.secret and not float(masses[count:].sum()):
+            return masses
+        weight, masses = self.weight, masses.clone()
+        if not self.secret:  # weights are samples in some unit, which that of the stand-in tells
+            weight = float(masses[-1]) * len(self.everyone)
+            if self._samples is not None:
+                weight *= float(self._samples.double().mean()) / float(self._samples[self.places[-1]])
+        members = torch.tensor([float(masses[:count].sum()), self.others], dtype=torch.float64)
+        taken, others = self.shard.sums(members).tolist()
+        masses[count:] = (weight - taken) / max(others, 1)
+        return masses
+
     @cached_property
     def weights(self) -> torch.Tensor:
         """Weight of each peer of the cohort in the average, ``[R]`` float64; the stand-in weighs as all others do."""
@@ -151,6 +174,10 @@ class CohortNeighbourhood(StackedNeighbourhood):
     ) -> None:
         super().__init__(weights, round=round, seed=seed, zstd=zstd, shard=cohort)
         self.cohort, self.margin = cohort, 0.0
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """Release the rows without protection, those of the peers that sit out with their mean weight."""
+        return await super().release(rows, since=since, masses=None if masses is None else self.cohort.balanced(masses))
 
     async def mix(self, released: Released) -> Released:
         """Replace every row by the average over all peers."""
@@ -271,6 +298,8 @@ class Cohorts:
         State of the peers before the first round.
     secret
         Who takes part in secret; ``None`` where the seed decides.
+    samples
+        Number of samples of each peer, by which averages weigh them, ``[N]``; ``None`` if all peers weigh the same.
 
     Attributes
     ----------
@@ -281,11 +310,18 @@ class Cohorts:
     """
 
     def __init__(
-        self, shard: Shard, average: Averaging, state: State, *, secret: SecretParticipation | None = None
+        self,
+        shard: Shard,
+        average: Averaging,
+        state: State,
+        *,
+        secret: SecretParticipation | None = None,
+        samples: torch.Tensor | None = None,
     ) -> None:
         self.shard, self.average, self.secret = shard, average, secret
-        equal = all(map(repeated, (state.rows, *state.tensors().values())))
-        self.apart = np.arange(0 if equal else len(shard.peers))
+        equal, apart = all(map(repeated, (state.rows, *state.tensors().values()))), apart_of(state)
+        self.apart = np.arange(0 if equal else len(shard.peers)) if apart is None else apart
+        self._samples = samples
         self.current: Shard = shard
         self._numbers = {peer: number for number, peer in enumerate(shard.peers)} if shard.workers > 1 else None
 
@@ -303,7 +339,8 @@ class Cohorts:
         elif self._numbers is not None:
             names = (self.average.peers[number] for number in drawn)
             drawn = np.array([self._numbers[name] for name in names if name in self._numbers], np.int64)
-        self.cohort = self.current = Cohort(self.shard, self._members(drawn), np.sort(drawn))
+        members = self._members(drawn)
+        self.cohort = self.current = Cohort(self.shard, members, np.sort(drawn), samples=self._samples)
         return self.current
 
     def _members(self, drawn: Ints) -> Ints:
@@ -335,17 +372,31 @@ class Cohorts:
 
     def select(self, state: State) -> State:
         """Return the state of the cohort before a round, out of that of all peers."""
-        return state.map(self.cohort.select)
+        apart, places = apart_of(state), self.cohort.places
+        if apart is None:
+            return state.map(self.cohort.select)
+        whole = replace(state, extra={}, memory=None).map(self.cohort.select)
+        own = map_own(state, lambda values: pick(values, apart, places))
+        return replace(whole, extra=own.extra, memory=own.memory)
 
     def spread(self, state: State) -> State:
-        """Return the state of all peers after a round, out of that of the cohort, whose report it keeps."""
+        """Return the state of all peers after a round, out of that of the cohort, whose report it keeps.
+
+        Of what algorithm and optimiser keep, a process that has all peers keeps rows of those apart, and one other.
+        """
         cohort, tensors = self.cohort, (state.rows, *state.tensors().values())
         differ = np.zeros(len(cohort.places), bool)
         for values in tensors:
             if not alike(values):
                 differ |= (values != values[-1]).flatten(1).any(1).cpu().numpy() if cohort.others else True
         self.apart = cohort.places[differ]
-        return state.map(cohort.spread)
+        if self.shard.workers > 1 or not len(self.apart):
+            return state.map(cohort.spread)
+        rows = np.flatnonzero(differ)
+        kept = torch.from_numpy(np.append(rows, len(differ) - 1) if cohort.others else rows)
+        own = map_own(state, lambda values: _few(values, kept), apart=self.apart)
+        whole = replace(state, extra={}, memory=None).map(cohort.spread)
+        return replace(whole, extra=own.extra, memory=own.memory)
 
 
 class CohortAlgorithm:
@@ -383,6 +434,13 @@ class CohortAlgorithm:
         return self.cohorts.spread(after)
 
 
+def _few(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return some rows, which are one in memory where all are equal."""
+    if alike(values):
+        return values[:1].expand(len(rows), *values.shape[1:])
+    return values[to_device(rows, values.device)]
+
+
 def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     """Return the exact average of all peers that participants of a round take; ``None`` where a cohort is not enough.
 
@@ -407,6 +465,9 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     contested |= hidden.hidden and (workers > 1 or (drawn and not plan.protection.secret))
     plain = not contested and type(plan.protection.mode) in {NoPrivacy, Independent, Pairwise}
     sized = workers == 1 or not average.weighted or average.mean_samples is not None
+    if traits.idle_weighs:  # by a weight that the stand-in tells
+        samples = plan.learner.samples(plan.topology.peers) if average.weighted else torch.ones(1)
+        sized = workers == 1 and bool((samples > 0).all())
     lasting = not (simulated.loss or simulated.absence or plan.asynchronous)
     return average if exact and plain and sized and lasting else None
 
@@ -444,4 +505,6 @@ def cohorts_of(plan: Plan, state: State, *, shard: Shard, source: Source) -> Coh
     average = sampled_average(plan, workers=shard.workers)
     if average is None:
         return AllPeers(shard)
-    return Cohorts(shard, average, state, secret=SecretParticipation.of(plan, average, source=source))
+    samples = plan.learner.samples(shard.peers) if average.weighted and shard.workers == 1 else None
+    secret = SecretParticipation.of(plan, average, source=source)
+    return Cohorts(shard, average, state, secret=secret, samples=samples)

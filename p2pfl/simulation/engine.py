@@ -21,6 +21,7 @@ from p2pfl.data import Federation
 from p2pfl.data.federation import standardise
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.composing import RunParts, wanted_experiment
+from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import PeersAgreement, report_statistics
 from p2pfl.learning import Learner
@@ -36,7 +37,8 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.best_models import BestModels, judge_of
 from p2pfl.simulation.cohort import recorded_average, sampled_average
-from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, RoundScores, Scores, train_apart
+from p2pfl.simulation.data_reading import DataReader
+from p2pfl.simulation.evaluation_size import Evaluator, RoundScores, Scores, train_apart
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
 from p2pfl.simulation.playing import play_rounds
@@ -241,6 +243,7 @@ async def simulate_part(
             agreed["statistics"] = report_statistics(statistics)
         run.describe(describe_model(resolved))
         evaluator = Evaluator(resolved, shard)
+        data = GrowingData(resolved, shard.peers, statistics)
         state, work, meter, scored, best = await _play(
             resolved,
             shard,
@@ -248,11 +251,13 @@ async def simulate_part(
             source=source,
             observe=observe,
             evaluator=evaluator,
+            data=data,
             sent=sent,
             keeper=keeper,
             left=left,
             began=begun.began,
         )
+        resolved = evaluator.plan  # on the data that were read last
         final, listed = scored.end(state.rows), scored.listed
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
         if wanted.learning.consensus:
@@ -343,6 +348,7 @@ async def _play(
     source: Source,
     observe: Callable[[list[Record]], None] | None,
     evaluator: Evaluator,
+    data: GrowingData,
     sent: torch.Tensor,
     keeper: CheckpointKeeper,
     left: SimulationCheckpoint | None,
@@ -381,7 +387,7 @@ async def _play(
         trained = shard.collect(own, int)
         shard.lead(lambda: None if meter is None else meter.samples.count_turns(trained))
 
-    average = MeanModel(resolved, shard, evaluator.scope)
+    reader = DataReader(data, evaluator, meter=meter, run=run)
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
     faults = Faults.of(resolved.experiment.simulation)
@@ -398,7 +404,7 @@ async def _play(
         own = [round] * len(scored.listed.peers) if learner.turns is None else learner.turns(round).tolist()
         judge.record(state.rows, evaluated, rounds=own)
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed and secret else None
-        scores = average.scores(round, state.rows, whole=last)
+        scores = reader.average.scores(round, state.rows, whole=last)
         mine = records_of(
             own,
             state,
@@ -441,6 +447,7 @@ async def _play(
         observe=record,
         count=None if resolved.source is None else count,
         judge=None if judge.patience is None else judge.judge,
+        read=reader.function,
     )
     keeper.end()
     if scored.late:

@@ -126,7 +126,10 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
     if average is None:
         computed, edges = count, sum(each.matrix.nnz for each in plan.weights) * count // everyone
     else:
-        computed, edges = min(count, cohort_size(plan, average)), 0
+        few = cohort_size(plan, average)
+        if plan.asked.algorithm.idle_weighs:  # those that took part have a state of their own
+            few *= max(1, plan.experiment.rounds)
+        computed, edges = min(count, few), 0
     records = count * (RECORD * plan.experiment.rounds + PEER)
     if recorded_average(plan, workers=workers) is not None:
         records = computed * plan.experiment.rounds * (RECORD + PEER) + REGISTERED * count

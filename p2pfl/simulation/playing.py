@@ -12,12 +12,12 @@ from typing import Any
 import scipy.sparse
 import torch
 
-from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
+from p2pfl.algorithms import Algorithm, AsyncLearner, ReadingAlgorithm, State, learn, start
 from p2pfl.core.errors import BudgetError
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.rows import held_once
 from p2pfl.experiment import Plan
-from p2pfl.learning import home
+from p2pfl.learning import Learner, home
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
@@ -72,6 +72,7 @@ async def play_rounds(
     left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
     judge: Callable[[int, State], Awaitable[torch.Tensor]] | None = None,
+    read: Callable[[int, State], Learner] | None = None,
 ) -> tuple[State, Inline]:
     """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
 
@@ -93,6 +94,9 @@ async def play_rounds(
         Peers that this process simulates; all of them by default.
     judge
         Coroutine function as in :func:`p2pfl.algorithms.learn`.
+    read
+        Function of each round and the state before it that returns the learner on the data of the round, where these
+        are read again.
 
     Raises
     ------
@@ -152,8 +156,9 @@ async def play_rounds(
         if observe is not None:
             await observe(round, state, net, learner)
 
+    played = cohorts.play(AttendanceAlgorithm(cohorts.weigh(resolved).played, present=present))
     coroutine = learn(
-        cohorts.play(AttendanceAlgorithm(cohorts.weigh(resolved).played, present=present)),
+        _reading(played, learner, read),
         learner,
         handed.pop(),
         rounds=range(rounds.start, end),
@@ -170,6 +175,16 @@ async def play_rounds(
             raise
         state = last
     return state, learner
+
+
+def _reading(algorithm: Algorithm, learner: Inline, read: Callable[[int, State], Learner] | None) -> Algorithm:
+    """Return the algorithm, before each round of which the data are read again, if they are."""
+
+    async def again(round: int, state: State) -> None:
+        if read is not None:
+            learner.learner = read(round, state)
+
+    return algorithm if read is None else ReadingAlgorithm(algorithm, again)
 
 
 def _limit_faults(

@@ -68,13 +68,8 @@ class PrivateCohort(PrivateNeighbourhood):
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Clip the changes since the public parameters, and add the noise of all peers."""
-        cohort = self._cohort
-        if cohort.secret and masses is not None:  # the stand-in has on average what members leave
-            masses, count = masses.clone(), len(cohort.members)
-            members = torch.tensor([float(masses[:count].sum()), cohort.others], dtype=torch.float64)
-            taken, others = cohort.shard.sums(members).tolist()
-            masses[count:] = (cohort.weight - taken) / max(others, 1)
-        return await super().release(rows, since=since, masses=masses)
+        balanced = None if masses is None else self._cohort.balanced(masses)
+        return await super().release(rows, since=since, masses=balanced)
 
     def _coins(self, attempt: int) -> Floats:
         """Return the factor of each update, ``[R, 1]``: ``1 / q`` of those that are drawn, or zero."""

@@ -1,3 +1,3 @@
 """The command, in its own process or in this one."""
 
-from commands import gone, p2pfl, place, start  # noqa: F401 (fixtures)
+from commands import fork, gone, p2pfl, place, start  # noqa: F401 (fixtures)

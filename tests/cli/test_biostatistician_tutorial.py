@@ -55,7 +55,7 @@ def words_of(command):
     return [path for word in shlex.split(command)[1:] for path in sorted(glob.glob(word)) or [word]]  # noqa: PTH207
 
 
-def test_the_commands_of_the_tutorial_run_and_print_what_it_says(p2pfl, place, start, broker, monkeypatch):
+def test_the_commands_of_the_tutorial_run_and_print_what_it_says(p2pfl, place, fork, broker, monkeypatch):
     shutil.which("mosquitto") or pytest.skip("mosquitto is not installed")
     pytest.importorskip("matplotlib")
     pytest.importorskip("docx")
@@ -78,7 +78,7 @@ def test_the_commands_of_the_tutorial_run_and_print_what_it_says(p2pfl, place, s
             elif program != "p2pfl":
                 subprocess.run(shlex.split(command), check=True)
             elif command.startswith("p2pfl peer"):
-                peers[command] = start(*words_of(command))
+                peers[command] = fork(*words_of(command))
             else:
                 peers = {command: ended(each) for command, each in peers.items()}
                 said = p2pfl(*words_of(command))

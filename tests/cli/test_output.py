@@ -70,7 +70,7 @@ def test_json_is_alone_on_standard_output_and_nothing_is_on_the_other(p2pfl):
         assert said.err == ""
 
 
-@pytest.mark.parametrize("command", ["simulate", pytest.param("run", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("command", ["simulate", pytest.param("run", marks=pytest.mark.nightly)])
 def test_without_baselines_the_summary_has_the_same_keys(p2pfl, command):
     with_them = json.loads(p2pfl(command, "small.toml", "--json").out)
     without = json.loads(p2pfl(command, "small.toml", "--json", "--no-baselines").out)

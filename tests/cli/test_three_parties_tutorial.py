@@ -58,7 +58,7 @@ def test_the_commands_of_the_tutorial_run_and_learn_more_than_the_hospital_alone
 
 
 @pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
-def test_each_party_runs_the_commands_of_the_last_section_in_a_folder_of_its_own(start, p2pfl, tables, monkeypatch):
+def test_each_party_runs_the_commands_of_the_last_section_in_a_folder_of_its_own(fork, p2pfl, tables, monkeypatch):
     more = re.search(r"^```toml\n(.*?)^```$", APART, re.MULTILINE | re.DOTALL)[1]
     identity, align, learn, predict = commands(APART)
     with embedded(kind="mosquitto") as broker:
@@ -77,7 +77,7 @@ def test_each_party_runs_the_commands_of_the_last_section_in_a_folder_of_its_own
             started = {}
             for peer in PEERS:
                 monkeypatch.chdir(tables / peer)
-                started[peer] = start(*own(words, peer))
+                started[peer] = fork(*own(words, peer))
             return started
 
         for words in (align, learn):

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.algorithms import Averaging, FedAvg, State, devices
+from p2pfl.algorithms import SCAFFOLD, Averaging, FedAvg, State, devices
 from p2pfl.core.errors import RunError
 from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated
 from p2pfl.core.traits import AVERAGING, Traits
+from p2pfl.data import LazyFederation
 from p2pfl.experiment import read
 from p2pfl.learning import TorchLearner
 from p2pfl.simulation import cohort, playing, simulate
@@ -208,7 +209,6 @@ def test_the_models_that_a_cohort_receives_weigh_as_those_of_all_peers(monkeypat
     "change",
     [
         "simulation.absence=0.2",
-        "learning.algorithm=scaffold",
         "topology.kind=ring",
         "gossip.steps=2",
         "learning.fraction=1.0",
@@ -235,6 +235,63 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_models(tmp_path):
     assert size < 9 * models(whole)[0].nbytes  # it has one model instead of nine
     rest = simulate(experiment, baselines=False, folder=tmp_path / "run", resume=True)
     assert torch.equal(models(rest), models(whole))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_scaffold_of_a_cohort_is_that_of_all_peers(option, weighted, monkeypatch):
+    learning = [f"learning.weighted={str(weighted).lower()}", f'learning.algorithm_options.option="{option}"']
+    experiment = read(TABLE, changes=["learning.algorithm=scaffold", "rounds=5", *learning])
+    rows = cohorts_seen(monkeypatch)
+    few = simulate(experiment, baselines=False)
+    assert rows[0] == 4
+    monkeypatch.setattr(playing, "cohorts_of", everyone)
+    check_alike(few, simulate(experiment, baselines=False))
+
+
+def scaffold_of_many(tmp_path, *, peers, observe=None, resume=False, rounds=6):
+    """Run SCAFFOLD of three of many clients; return the run and the clients whose samples were loaded."""
+    loaded = set()
+
+    def load(number):
+        loaded.add(number)
+        x = np.random.default_rng(number).normal(size=(6 + number % 3, 5))
+        return x, (x[:, 0] > 0).astype("int64")
+
+    graph = complete(peers)
+    sizes = [6 + number % 3 for number in range(peers)]
+    clients = LazyFederation.over(graph.peers, load, sizes=sizes, classes=2, test=load(0))
+    loaded.clear()
+    torch.manual_seed(5)
+    learner = TorchLearner(torch.nn.Linear(5, 2), clients, seed=1, dtype=torch.float64, device="cpu")
+    algorithm = SCAFFOLD(average=Averaging(fraction=3 / peers))
+    options = {"folder": tmp_path, "observe": observe, "resume": resume}
+    run = simulate(algorithm, learner, graph, rounds=rounds, seed=3, baselines=False, **options)
+    return run, loaded
+
+
+def test_control_variates_are_kept_of_clients_that_took_part_and_a_run_goes_on_with_them(tmp_path, monkeypatch):
+    whole, loaded = scaffold_of_many(tmp_path / "whole", peers=40)
+    kept, spread = [], cohort.Cohorts.spread
+
+    def watched(self, state):
+        after = spread(self, state)
+        kept.append((len(self.apart), len(after.extra["own"]), len(after.extra["common"])))
+        return after
+
+    monkeypatch.setattr(cohort.Cohorts, "spread", watched)
+
+    def stop(records):
+        if records[0].round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scaffold_of_many(tmp_path / "run", peers=40, observe=stop)
+    rest, _ = scaffold_of_many(tmp_path / "run", peers=40, resume=True)
+    assert torch.equal(models(rest), models(whole))
+    assert len(kept) == 6
+    assert kept[-1] == (len(loaded), len(loaded) + 1, len(loaded) + 1)
+    assert len(loaded) < 20
 
 
 def test_values_of_a_cohort_spread_to_all_peers():

@@ -9,11 +9,15 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
 
+from forked_command import play
 from p2pfl.cli import main
+from p2pfl.network.peer.launch import fork_server
 from wine_files import wine_file
 
 DEADLINE = 300.0
@@ -90,6 +94,10 @@ class Command:
             start_new_session=True,
             **options,
         )
+        self._follow(self.process.stdout, self.process.stderr)
+
+    def _follow(self, out, err):
+        self.out, self.err = out, err
         self.lines = []
         self.news = queue.SimpleQueue()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -97,7 +105,7 @@ class Command:
 
     def _read(self):
         """Read standard error, so that it never fills up."""
-        for line in self.process.stderr:
+        for line in self.err:
             self.lines.append(line)
             self.news.put(line)
         self.news.put(None)
@@ -119,10 +127,14 @@ class Command:
 
     def end(self):
         """Wait for the end."""
-        out = self.process.stdout.read()
-        self.process.wait(DEADLINE)
+        out = self.out.read()
+        status = self.status()
         self.reader.join(DEADLINE)
-        return Said(self.process.returncode, out, "".join(self.lines))
+        return Said(status, out, "".join(self.lines))
+
+    def status(self):
+        """Wait for the exit status."""
+        return self.process.wait(DEADLINE)
 
     def kill(self):
         """Kill all its processes, and wait until none is left."""
@@ -140,10 +152,32 @@ class Command:
         """Kill what is left."""
         if self.process.is_running():
             self._killed()
-        self.process.wait(DEADLINE)
+        self.status()
         self.reader.join(DEADLINE)
-        self.process.stdout.close()
-        self.process.stderr.close()
+        self.out.close()
+        self.err.close()
+
+
+class ForkedCommand(Command):
+    """A command whose process need not import torch again, since a server forks it."""
+
+    def __init__(self, *arguments):
+        server = fork_server.start()
+        pipes = [server.Pipe(duplex=False) for _ in range(2)]
+        words, ends = [str(each) for each in arguments], [theirs for _, theirs in pipes]
+        self._forked = server.Process(target=play, args=(words, Path.cwd(), dict(os.environ), *ends))
+        self._forked.start()
+        self.process = psutil.Process(self._forked.pid)
+        for end in ends:
+            end.close()
+        self._follow(*(os.fdopen(os.dup(ours.fileno())) for ours, _ in pipes))
+        for ours, _ in pipes:
+            ours.close()
+
+    def status(self):
+        """Wait for the exit status."""
+        self._forked.join(DEADLINE)
+        return self._forked.exitcode
 
 
 @pytest.fixture
@@ -151,9 +185,15 @@ def start(place):  # noqa: ARG001 (they run in that place)
     """Start commands in their own processes; none outlives the test."""
     with contextlib.ExitStack() as left:
 
-        def begin(*arguments, **options):
-            command = Command(*arguments, **options)
+        def begin(*arguments, kind=Command, **options):
+            command = kind(*arguments, **options)
             left.callback(command.close)
             return command
 
         yield begin
+
+
+@pytest.fixture
+def fork(start):
+    """Fork commands where how a process begins is not the point; ``run`` and ``sweep`` need servers of their own."""
+    return partial(start, kind=ForkedCommand)

@@ -221,7 +221,8 @@ class Peer:
 
     def checkpoint(self, state: State, *, round: int) -> Checkpoint:
         """Return what this peer needs to begin a round as if it had never been away."""
-        return checkpoint_of(self.connection, state, round=round, statistics=self.statistics)
+        data = None if self.rounds is None else self.rounds.data.position(self.name)
+        return checkpoint_of(self.connection, state, round=round, statistics=self.statistics, data=data)
 
     # ------------------------------------------------------------------ course
 
@@ -273,7 +274,9 @@ class Peer:
                 await asyncio.to_thread(record_runs, self.plan, [self.name], now=self._now(), signer=self._signer)
                 await self._scale(first)
                 self.rounds = self.rounds_from(first)
+                await self.rounds.find_rows()
                 await self.rounds.play()
+                self.plan = self.rounds.parts.plan
                 self._ended = await end(self.rounds)
                 if self.witness is not None:
                     tensors = self.plan.saved(self._ended.state.rows[0], peer=self.name)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 
-from p2pfl.algorithms import Algorithm, State, Statistics, learn, start
-from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
+from p2pfl.algorithms import Algorithm, ReadingAlgorithm, State, Statistics, learn, start
+from p2pfl.core.errors import BudgetError, CoverError, DataError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
+from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.late_arrival import ForgetMoments, LateArrival, SkipTraining
 from p2pfl.network.peer.masking.model_protection import ModelProtection
@@ -31,7 +33,7 @@ from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
 from p2pfl.results.evidence import Witness
 from p2pfl.results.notices.alarms import find_alarm
-from p2pfl.results.notices.kinds import LearningStopped, ModelsRefused, Notice
+from p2pfl.results.notices.kinds import DataRead, DataReplaced, DataUnreadable, LearningStopped, ModelsRefused, Notice
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 
@@ -177,6 +179,8 @@ class Rounds:
         self._refused = set[str]()  # neighbours of whose unusable models people have been told
         self._improving: torch.Tensor | None = None  # 1 if the last round had a better model than all before, [1, 1]
         self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
+        self.data = GrowingData(parts.plan, (parts.name,), parts.statistics)
+        self._unreadable = False  # True once people have been told that the data cannot be read
 
     async def play(self) -> None:
         """Play the rounds, as far as the budget, the partners and the verdicts permit."""
@@ -199,6 +203,39 @@ class Rounds:
                 await self._save(self.state)  # from here on nobody can go on from an older one
             parts.keeper.note_rounds(max(self.done, self.first.round))
             parts.connection.submit(Tolerate(None))
+
+    async def find_rows(self) -> None:
+        """Find the rows of the checkpoint again, where the peer reads its data between rounds."""
+        checkpoint = self.first.checkpoint
+        if checkpoint is None or checkpoint.data is None:
+            return
+        data, changed = await asyncio.to_thread(self.data.resumed, {self.parts.name: checkpoint.data})
+        self._take(data)
+        if changed:
+            self.parts.notify(DataReplaced(peer=self.parts.name))
+
+    def _take(self, data: GrowingData) -> None:
+        """Train and evaluate on these data from here on."""
+        self.data, self.parts = data, replace(self.parts, plan=data.plan)
+        self.parts.training.learner = data.plan.learner
+        self.parts.meter.samples.follow(data.plan.learner)
+
+    async def read_again(self, round: int, state: State) -> None:
+        """Read the peer's data again before a round, if that is due; data that cannot be read are kept as they were."""
+        before = self.data
+        if not before.due(round):
+            return
+        try:
+            data = await asyncio.to_thread(before.again, round)
+        except DataError as error:
+            if not self._unreadable:
+                self.parts.notify(DataUnreadable(peer=self.parts.name, round=round, message=str(error)))
+            self._unreadable = True
+            return
+        self._unreadable = False
+        self._take(data)
+        for peer, change in (await asyncio.to_thread(data.changes, before, state.rows)).items():
+            self.parts.notify(DataRead(peer=peer, round=round, **asdict(change)))
 
     async def _learn(self, rounds: range) -> State:
         """Return the state after the last round, or after that with which the condition to stop held."""
@@ -241,8 +278,11 @@ class Rounds:
 
     def _repeat(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm, whose rounds are played again where totals or attempts fail."""
-        attempts, repeated = self.parts.hiding.attempts, RetryRound(algorithm)
-        return repeated if attempts is None else RetryAttempt(repeated, attempts, improving=lambda: self._improving)
+        attempts, repeated = self.parts.hiding.attempts, cast("Algorithm", RetryRound(algorithm))
+        if attempts is not None:
+            repeated = RetryAttempt(repeated, attempts, improving=lambda: self._improving)
+        once = self.parts.plan.experiment.data.refresh is None
+        return repeated if once else ReadingAlgorithm(repeated, self.read_again)
 
     def protect(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
@@ -321,16 +361,29 @@ class Rounds:
         if self._saved != self.done and parts.keeper.store is not None:
             self._saved = self.done
             own = parts.plan.owned(state.rows[0], peer=parts.name)
-            checkpoint = checkpoint_of(parts.connection, state, round=self.done, statistics=parts.statistics)
+            checkpoint = checkpoint_of(
+                parts.connection,
+                state,
+                round=self.done,
+                statistics=parts.statistics,
+                data=self.data.position(parts.name),
+            )
             await parts.keeper.save(checkpoint, partial(parts.plan.saved, peer=parts.name), own=own)
 
 
-def checkpoint_of(connection: Connection, state: State, *, round: int, statistics: Statistics | None) -> Checkpoint:
+def checkpoint_of(
+    connection: Connection,
+    state: State,
+    *,
+    round: int,
+    statistics: Statistics | None,
+    data: DataPosition | None = None,
+) -> Checkpoint:
     """Return what a peer needs to begin a round as if it had never been away."""
     session = connection.session
     page, rows = session.ledgers.page()
     out, in_ = connection.bytes_out, connection.bytes_in
-    return Checkpoint(session.shared.me.peer, round, state, page, rows, out, in_, statistics=statistics)
+    return Checkpoint(session.shared.me.peer, round, state, page, rows, out, in_, statistics=statistics, data=data)
 
 
 def _turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:

@@ -723,6 +723,78 @@ class TelemetryStopped(Notice, frozen=True, kw_only=True):
         return f"observers cannot look at this peer: {self.message}"
 
 
+# ------------------------------------------------------------ data that grow
+
+
+DRIFTED = 0.25
+"""Population stability index above which a distribution counts as changed."""
+
+
+class DataRead(Notice, frozen=True, kw_only=True):
+    """A peer read its data again, because of ``data.refresh``.
+
+    Attributes
+    ----------
+    round
+        Round before which it did.
+    rows, train
+        Rows that it has now, and those of them that it trains on.
+    new
+        Rows that it did not have before.
+    appended
+        Whether the earlier rows are all there, in front of the new ones.
+    loss
+        Mean loss on the new rows before it trains on them.
+    drift, feature
+        Largest population stability index of a feature, of the new rows against the earlier ones; and that feature.
+    """
+
+    severity = "info"
+
+    round: int
+    rows: int
+    train: int
+    new: int
+    appended: bool
+    loss: float | None = None
+    drift: float | None = None
+    feature: str | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.appended else ", and lacks some of the earlier ones"
+        found = f"has {self.rows:,} rows before round {self.round + 1}, {self.new:,} of them new{where}"
+        found += f"; it trains on {self.train:,}"
+        if self.loss is not None:
+            found += f"; loss on the new rows {self.loss:.3f}"
+        if self.drift is not None and self.drift > DRIFTED:
+            found += f"; {self.feature} has changed (population stability index {self.drift:.2f})"
+        return found
+
+
+class DataUnreadable(Notice, frozen=True, kw_only=True):
+    """A peer could not read its data again, and goes on with those that it has.
+
+    Attributes
+    ----------
+    round
+        Round before which it tried.
+    message
+    """
+
+    round: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"goes on with the rows that it has in round {self.round + 1}, because {self.message}"
+
+
+class DataReplaced(Notice, frozen=True, kw_only=True):
+    """The data of a peer that resumes do not begin with the rows of its checkpoint; it takes all that are there."""
+
+    def __str__(self) -> str:
+        return "its data no longer begin with the rows of its checkpoint; it goes on with those that are there"
+
+
 # ------------------------------------------------------------ all of them
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from p2pfl.learning import Learner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results.spending.budget import PeerAccounts
@@ -50,6 +51,12 @@ class SamplingMeter:
         counted = () if self._learner is None else peers
         self.own = {peer: Counter((earlier or {}).get(peer, {})) for peer in counted}
         self._all = self.own if self._budget is None else {peer: self._budget.sampled(peer) for peer in peers}
+
+    def follow(self, learner: Learner) -> None:
+        """Count the next rounds by the sampling of the same learner on other data, whose number sets the rate."""
+        bare = learner.bare
+        if self._learner is not None and isinstance(bare, ExamplePrivateLearner):
+            self._learner = bare
 
     @property
     def played(self) -> dict[str, dict[SampledSteps, int]] | None:

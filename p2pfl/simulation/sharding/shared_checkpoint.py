@@ -23,6 +23,7 @@ from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.experiment import Plan
 from p2pfl.results import Run
 from p2pfl.results.lock import LOCK_SECONDS, SIMULATION_LOCK, own_directory
+from p2pfl.simulation.own_state import unpacked
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
 from p2pfl.simulation.simulation_checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
@@ -181,6 +182,8 @@ def load_checkpoint(shard: Shard, folder: Path | None, *, size: int) -> Simulati
 
 def _scatter(shard: WorkerShard, whole: SimulationCheckpoint | None) -> SimulationCheckpoint:
     """Return the part of a checkpoint that concerns this worker; ``whole`` where it leads."""
+    if whole is not None:
+        whole = replace(whole, state=unpacked(whole.state, peers=len(whole.state.rows)))
     tensors_by_name = {} if whole is None else whole.tensors()
     about = {name: (NAMES[value.dtype], list(value.shape[1:])) for name, value in tensors_by_name.items()}
     facts = None if whole is None else asdict(whole.facts)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import tomllib
 
 import pytest
@@ -13,11 +14,19 @@ from p2pfl.results.models import Predictor, evaluate
 from p2pfl.simulation import simulate
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with tables and a run on them."""
+    folder = tmp_path_factory.mktemp("trained")
+    hospitals.write(folder)
+    simulate(read(hospitals.experiment(folder)), folder=folder / "run", baselines=False)
+    return folder
+
+
 @pytest.fixture
-def model(place):
+def model(place, trained):
     """The path of a model that was trained on the tables in the working directory."""
-    hospitals.write(place)
-    simulate(read(hospitals.experiment(place)), folder=place / "run", baselines=False)
+    shutil.copytree(trained, place, dirs_exist_ok=True)
     return place / "run" / "peers" / "peer0.safetensors"
 
 

@@ -148,7 +148,7 @@ def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, plac
     assert p2pfl("report", folder).status == 0
 
 
-def test_a_terminated_peer_ends_by_the_signal_and_goes_on_from_its_checkpoint(start, place):
+def test_a_terminated_peer_ends_by_the_signal_and_goes_on_from_its_checkpoint(start, fork, place):
     broker = start("broker", "--port", 0)
     url = broker.until("listens at").split(" at ")[1].split()[0]
     options = ("--broker", url, "--set", "topology.peers=2", *LONG)
@@ -166,7 +166,7 @@ def test_a_terminated_peer_ends_by_the_signal_and_goes_on_from_its_checkpoint(st
             == f"p2pfl: terminated; what was written is in runs/{folder.name}; go on with --resume"
         )
         assert (folder / "peers" / f"{name}.state").exists()
-    again = [start("peer", "small.toml", "--name", name, *options, "--resume") for name in ("peer0", "peer1")]
+    again = [fork("peer", "small.toml", "--name", name, *options, "--resume") for name in ("peer0", "peer1")]
     for peer in again:
         assert int(peer.until("round ").split("round ")[1].split("/")[0]) > 1
     assert len([*(place / "runs").iterdir()]) == 2
@@ -194,12 +194,12 @@ def test_a_process_that_its_own_signal_does_not_end_exits_with_the_status_of_she
         signal.signal(signal.SIGTERM, before)
 
 
-def test_the_broker_ends_with_ctrl_c_and_a_peer_without_neighbours_too(start, place, gone):
+def test_the_broker_ends_with_ctrl_c_and_a_peer_without_neighbours_too(start, fork, place, gone):
     broker = start("broker", "--port", 0)
     url = broker.until("listens at").split(" at ")[1].split()[0]
     peer = start("peer", "small.toml", "--name", "peer1", "--broker", url)
     assert "peer0, peer2" in peer.until("waiting for")
-    twin = start("peer", "small.toml", "--name", "peer1", "--broker", url)
+    twin = fork("peer", "small.toml", "--name", "peer1", "--broker", url)
     said = twin.end()
     assert said.status == 2
     assert said.err.splitlines()[-1].endswith("stop the other peer or choose another --name")
@@ -212,11 +212,11 @@ def test_the_broker_ends_with_ctrl_c_and_a_peer_without_neighbours_too(start, pl
     assert broker.end().status == 0
 
 
-def test_two_peers_that_meet_learn_together(start, place):
+def test_two_peers_that_meet_learn_together(start, fork, place):
     broker = start("broker", "--port", 0)
     url = broker.until("listens at").split(" at ")[1].split()[0]
     options = ("--broker", url, "--set", "topology.peers=2", "--set", "data.scale=true", "--json")
-    peers = [start("peer", "small.toml", "--name", name, *options) for name in ("peer0", "peer1")]
+    peers = [fork("peer", "small.toml", "--name", name, *options) for name in ("peer0", "peer1")]
     for name, peer in zip(("peer0", "peer1"), peers, strict=True):
         said = peer.end()
         assert said.status == 0, said.err

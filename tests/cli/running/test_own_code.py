@@ -241,9 +241,9 @@ LATE = {
 @pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("command", ["simulate", "run"])
 @pytest.mark.parametrize(("function", "name"), LATE.values(), ids=LATE)
-def test_own_code_that_goes_wrong_later_ends_the_run_in_one_sentence(start, clinic, command, function, name):
+def test_own_code_that_goes_wrong_later_ends_the_run_in_one_sentence(p2pfl, clinic, command, function, name):
     clinic(function)
-    said = start(command, "clinic.toml", "--trust-code", "--set", "data.options.classes=2").end()
+    said = p2pfl(command, "clinic.toml", "--trust-code", "--set", "data.options.classes=2")
     assert said.status == 1
     assert "Traceback" not in said.err
     last = said.err.splitlines()[-1]

@@ -201,11 +201,11 @@ def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
 
 
 @pytest.mark.slow
-def test_peers_wait_for_one_that_was_killed_and_play_the_round_again_with_it(start, place):
+def test_peers_wait_for_one_that_was_killed_and_play_the_round_again_with_it(fork, place):
     masks = ("privacy.mode=pairwise", "privacy.partners=1", "rounds=60")
     options = [part for change in masks for part in ("--set", change)]
     with embedded() as broker:
-        begin = partial(start, "peer", "small.toml", "--broker", broker.url, *options, "--name")
+        begin = partial(fork, "peer", "small.toml", "--broker", broker.url, *options, "--name")
         commands = {name: begin(name) for name in ("peer0", "peer1", "peer2")}
         commands["peer2"].until("round 3/")
         commands["peer2"].process.kill()

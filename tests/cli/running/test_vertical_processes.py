@@ -28,7 +28,7 @@ MODELS = {
         "options": {"labels": "shown", "width": 3, "hidden": [4]},
     },
 }
-"""Models by what the label holder receives for each new row."""
+"""Models by what the label holder receives for each new row; sessions of all three are tested in one process, too."""
 
 
 @pytest.fixture
@@ -55,16 +55,17 @@ def test_a_run_that_is_killed_while_it_learns_resumes_to_the_same_coefficients(s
         assert away.max() < 1e-5
 
 
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("seen", MODELS)
 def test_new_people_are_predicted_over_a_broker_and_by_the_label_holder_alone_where_a_party_is_away(
-    start, p2pfl, place, settings, seen
+    fork, p2pfl, place, settings, seen
 ):
     run = simulate(settings | {"model": MODELS[seen]}, folder=place / "run")
     new = str(place / "new" / "{peer}.csv")
     with embedded(kind="mosquitto") as broker:
         live = ("predict", run.folder, "--live", "--broker", broker.url, "--name")
-        ada = start(*live, "ada", new.format(peer="ada"))
-        cleo = start(*live, "cleo", "-")
+        ada = fork(*live, "ada", new.format(peer="ada"))
+        cleo = fork(*live, "cleo", "-")
         together = read(p2pfl(*live, "bob", new.format(peer="bob")))
         again = read(p2pfl(*live, "bob", new.format(peer="bob")))
         ada.until("ada has answered a request for 20 rows")

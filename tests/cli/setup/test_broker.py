@@ -74,10 +74,10 @@ def vacant():
 
 
 @pytest.mark.slow
-def test_peers_that_start_before_their_broker_wait_for_it_and_say_so(start, vacant, place):
+def test_peers_that_start_before_their_broker_wait_for_it_and_say_so(fork, vacant, place):
     url = f"mqtt://127.0.0.1:{vacant}"
     command = ("peer", "small.toml", "--set=topology.peers=2", "--broker", url, "--name")
-    peers = [start(*command, f"peer{number}") for number in range(2)]
+    peers = [fork(*command, f"peer{number}") for number in range(2)]
     for peer in peers:
         said = peer.until("this peer retries for up to 600 s (transport.outage)")
         assert f"cannot connect to an MQTT broker at {url} because nothing listens there" in said

@@ -253,18 +253,18 @@ def test_totals_and_coefficients_of_a_live_run_go_with_its_models(home):
     assert table["data"] == {"peer0": True, "peer1": None, "peer2": True, "peer3": True}
 
 
-def peers_over(broker, start, *extra, killed=False):
+def peers_over(broker, fork, *extra, killed=False):
     """Play the experiment by a process for each peer; return their run directories by name."""
     names = [f"peer{number}" for number in range(3)]
     command = [
         ("peer", "small.toml", "--broker", broker.url, "--no-baselines", *extra, "--runs", name) for name in names
     ]
-    playing = [start(*each, "--name", name) for each, name in zip(command, names, strict=True)]
+    playing = [fork(*each, "--name", name) for each, name in zip(command, names, strict=True)]
     if killed:
         playing[0].until("round 20/")
         for each in playing:
             each.kill()
-        playing = [start(*each, "--name", name, "--resume") for each, name in zip(command, names, strict=True)]
+        playing = [fork(*each, "--name", name, "--resume") for each, name in zip(command, names, strict=True)]
     ended = [each.end() for each in playing]
     assert [each.status for each in ended] == [0, 0, 0], ended
     return {name: max(Path(name).iterdir(), key=lambda path: path.stat().st_mtime_ns) for name in names}
@@ -272,7 +272,7 @@ def peers_over(broker, start, *extra, killed=False):
 
 @pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("model", ["glm", "linear"])
-def test_each_hospital_certifies_a_replay_over_a_real_broker_also_one_that_was_killed(home, start, model):
+def test_each_hospital_certifies_a_replay_over_a_real_broker_also_one_that_was_killed(home, fork, model):
     experiment = tables(home, peers=3)
     if model == "linear":
         averaging = {"learning": SMALL["learning"] | {"dtype": "float64"}, "model": SMALL["model"], "rounds": 100}
@@ -282,8 +282,8 @@ def test_each_hospital_certifies_a_replay_over_a_real_broker_also_one_that_was_k
     rounding = 0 if model == "glm" else 1e-8  # sums of a simulation have another order, and ages are large numbers
     without = ["--set", 'data.options.without="gone-{peer}.txt"']
     with embedded() as broker:
-        old = peers_over(broker, start)
-        new = peers_over(broker, start, *without, killed=model == "linear")
+        old = peers_over(broker, fork)
+        new = peers_over(broker, fork, *without, killed=model == "linear")
     never = p2pfl.simulate(read(experiment, changes=without[1:]), baselines=False, unaccounted=True).models
     for peer in old:
         assert main(["forget", str(old[peer]), "--replayed", str(new[peer]), "--key", "officer.pem"]) == 0

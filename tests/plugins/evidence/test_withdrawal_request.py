@@ -411,7 +411,7 @@ def test_an_owner_asks_for_people_whose_hash_opens_with_its_key_alone(home, caps
 
 
 @pytest.mark.slow
-def test_live_peers_replay_without_one_that_asked_and_not_for_a_request_of_another_run(home, start, capsys):
+def test_live_peers_replay_without_one_that_asked_and_not_for_a_request_of_another_run(home, fork, capsys):
     (home / "keys").mkdir()
     for peer in PEERS:
         shutil.copy(f"{peer}.pem", home / "keys")
@@ -424,7 +424,7 @@ def test_live_peers_replay_without_one_that_asked_and_not_for_a_request_of_anoth
     def played(broker, names, *extra):
         """Play the experiment by a process for each peer; return their run directories by name."""
         command = ["peer", "small.toml", "--broker", broker.url, "--no-baselines", *extra]
-        running = [start(*command, "--name", name, "--runs", name) for name in names]
+        running = [fork(*command, "--name", name, "--runs", name) for name in names]
         ended = [each.end() for each in running]
         assert {each.status for each in ended} == {0}, ended
         return {name: max((home / name).iterdir(), key=lambda path: path.stat().st_mtime_ns) for name in names}

@@ -219,6 +219,23 @@ SENTENCES = [
         notices.BestModelDamaged(**ME, file="a.best", message="torn"),
         "a.best cannot be read (torn); the next better model takes its place",
     ),
+    (
+        notices.DataRead(
+            **ME, round=9, rows=3300, train=2640, new=3000, appended=True, loss=0.4, drift=0.5, feature="temp"
+        ),
+        (
+            "has 3,300 rows before round 10, 3,000 of them new; it trains on 2,640; loss on the new rows 0.400; temp "
+            "has changed (population stability index 0.50)"
+        ),
+    ),
+    (
+        notices.DataUnreadable(**ME, round=9, message="a.csv is empty; add rows"),
+        "goes on with the rows that it has in round 10, because a.csv is empty; add rows",
+    ),
+    (
+        notices.DataReplaced(**ME),
+        "its data no longer begin with the rows of its checkpoint; it goes on with those that are there",
+    ),
 ]
 
 

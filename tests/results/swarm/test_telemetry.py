@@ -65,6 +65,9 @@ KEPT_BACK = {
     "peer_silent": "the observer itself sees it",
     "peer_responded": "the observer itself sees it",
     "telemetry_stopped": "nobody can look",
+    "data_read": "loss and drift of new rows concern their owner",
+    "data_unreadable": "it contains the message of an error",
+    "data_replaced": "it concerns the owner of the data",
 }
 """Kinds that no level shares, with the reason."""
 

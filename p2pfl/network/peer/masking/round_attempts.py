@@ -228,7 +228,11 @@ class Attempts:
             This peer ends.
         """
         await self.report(complete=False)
-        raise PeerError("an attempt counts although a member has reported that it failed; report this as a bug")
+        raise UndecidedError(
+            f"round {self._round} counts although {self._me} has reported that it failed, because its files are older "
+            "than what it has sent, as in a restored backup, or more members are malicious than a committee tolerates; "
+            "end all peers and start the run again without --resume, or with files of the same moment at all"
+        )
 
     async def report(self, *, complete: bool) -> None:
         """Report the end of the attempt, and return once all members keep its parameters.
@@ -260,15 +264,20 @@ class Attempts:
             )
         if answer.committed:
             return
-        self._check(gone)
+        self._check(gone, answer.failed)
         await self._expose()
         self.meter.check(self._round)  # nothing of the next attempt has left
         self.attempt += 1
         raise AgainError(f"attempt {self.attempt - 1} at round {self._round} has failed")
 
-    def _check(self, gone: str) -> None:
-        """Raise an error if the round cannot be played again."""
-        why = f"{gone} is missing" if gone else "a model is missing or a peer has restarted"
+    def _check(self, gone: str, failed: str | None) -> None:
+        """Raise an error if the round cannot be played again; ``failed`` names the member that lacked a model first."""
+        if gone:
+            why = f"{gone} is missing"
+        elif failed is not None:
+            why = f"{failed} has not received all models in time, or has restarted"
+        else:
+            why = "a peer has restarted"
         if not self.goes_on:
             raise UndecidedError(
                 f"round {self._round} did not complete, because {why}; start the run again, "
@@ -283,7 +292,7 @@ class Attempts:
             ) from None
         if self.attempt - self._first + 1 >= MAX_ATTEMPTS:
             raise UndecidedError(
-                f"round {self._round} has failed {MAX_ATTEMPTS} times, because models of living peers do not arrive; "
+                f"round {self._round} has failed {MAX_ATTEMPTS} times, the last one because {why}; "
                 "check the network, and start the run again"
             )
 

@@ -34,6 +34,7 @@ from safetensors.torch import load, save
 from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.files import DRIVE, Disk, replace
+from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.protocol.incoming.equivocation import Proof
@@ -59,6 +60,8 @@ class Checkpoint:
         Since the run began.
     statistics
         By which all scale their features, where they agreed on them.
+    data
+        Rows that the peer has, where it reads its data again.
     """
 
     peer: str
@@ -69,6 +72,7 @@ class Checkpoint:
     bytes_out: int = 0
     bytes_in: int = 0
     statistics: Statistics | None = None
+    data: DataPosition | None = None
 
 
 def rounds_apart(plan: Plan) -> int:
@@ -114,6 +118,7 @@ class _Note(msgspec.Struct, frozen=True):
     page: Page
     bytes_out: int
     bytes_in: int
+    data: DataPosition | None = None
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
@@ -131,7 +136,7 @@ def pack(checkpoint: Checkpoint) -> bytes:
     tensors |= {f"books.{name}": torch.from_numpy(np.ascontiguousarray(row)) for name, row in c.rows.items()}
     tensors |= {} if c.statistics is None else c.statistics.tensors()
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in)).decode()
+    note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in, c.data)).decode()
     return save(tensors, {"note": note, "hash": _digest(tensors, note)})
 
 
@@ -162,7 +167,9 @@ def unpack(data: bytes) -> Checkpoint:
     }  # [1, F]
     state = State.restore(tensors.pop("rows"), tensors)
     statistics = Statistics(**scale) if scale else None
-    return Checkpoint(note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics)
+    return Checkpoint(
+        note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics, note.data
+    )
 
 
 def _digest(tensors: Mapping[str, torch.Tensor], note: str) -> str:

@@ -104,11 +104,12 @@ def decode_journal(data: bytes) -> Journal:
     Raises
     ------
     StorageError
-        If it is not that; then no mask may be used again, and nothing can be resumed.
+        If it is not that, or another version of p2pfl has written it; then no mask may be used again, and nothing can
+        be resumed.
     """
     if blake3.blake3(data[32:]).digest() != data[:32]:
         raise StorageError("the journal has changed since it was written")
     try:
         return msgspec.msgpack.decode(data[32:], type=Journal)
     except msgspec.MsgspecError as error:
-        raise StorageError(f"the file is no journal ({error})") from None
+        raise StorageError(f"another version of p2pfl has written it ({error})") from None

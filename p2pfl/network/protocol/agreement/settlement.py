@@ -53,10 +53,11 @@ PAUSES = 2
 class Settlement:
     """Part of a peer in the settlement of an attempt.
 
-    A member sends its report to the owner of the committee, which proposes the outcome and passes on the reports to the
-    rest of the committee. These compare the proposal with the reports and with the members that they miss themselves.
-    The proposer of the ballot that decides sends the decision to all. A peer that receives none sends its report to the
-    whole committee again, until it is answered.
+    A member sends its report to the owner of the committee, and the first failure that it knows of also to the next
+    members, which announce it to all, so that nobody waits for a model that does not come. The owner proposes the
+    outcome and passes on the reports to the rest of the committee. These compare the proposal with the reports and with
+    the members that they miss themselves. The proposer of the ballot that decides sends the decision to all. A peer
+    that receives none sends its report to the whole committee again, until it is answered.
 
     Parameters
     ----------
@@ -89,6 +90,8 @@ class Settlement:
     sign: Sign = field(default=empty_signature, repr=False)
     incarnation: int = 0
     agreement: Agreement = field(init=False)
+    failed: str | None = None
+    """Member that has reported the first failure that this peer knows of."""
     _own: Report | None = None
     _reports: dict[str, Report] = field(default_factory=dict)  # by member, the first one
     _contradictors: set[str] = field(default_factory=set)  # members that have signed two reports
@@ -116,10 +119,12 @@ class Settlement:
     # ------------------------------------------------------------------ events
 
     def report(self, value: bytes, *, now: float) -> list[Effect]:
-        """Report the end of the attempt: a failure to all members, else to the owner of the committee."""
+        """Report the end of the attempt: the first failure to those that announce it, all else to the owner."""
         own = Report(self.subject, self.me, value, incarnation=self.incarnation)
         self._own = replace(own, signature=self.sign(own.statement))
-        effects = self._send(self._audience(value), Reports(self.subject, (self._own,)))
+        first = value == FAILED and self.failed is None
+        effects = self._send(self._audience(first=first), Reports(self.subject, (self._own,)))
+        self.failed = self.me if first else self.failed
         return [*effects, *self._note(self._own), *self._reconsider(now=now)]
 
     def receive(self, sender: str, message: Agreed, *, now: float) -> list[Effect]:
@@ -190,21 +195,40 @@ class Settlement:
 
     # ------------------------------------------------------------------ reports
 
-    def _audience(self, value: bytes) -> tuple[str, ...]:
+    def _audience(self, *, first: bool) -> Collection[str]:
+        """Return who receives this member's report; ``first`` if it is the first failure that this one knows of."""
+        seats, owner = self.committee.members, self.committee.owner
+        alone = len(seats) < len(self.members) and owner not in self._gone
+        to = (owner,) if alone else seats
+        if not first:
+            return to
+        return self.members if self.me in self._heralds else {*to, *self._heralds}
+
+    @property
+    def _heralds(self) -> tuple[str, ...]:
+        """Members of the committee that announce a failure to all members; one of them at least is honest."""
         seats = self.committee.members
-        if value == FAILED:
-            return self.members
-        alone = len(seats) < len(self.members) and self.committee.owner not in self._gone
-        return (self.committee.owner,) if alone else seats
+        return tuple(each for each in seats if each not in self._gone)[: (len(seats) - 1) // 3 + 1]
+
+    def _announce(self, reports: Collection[Report]) -> list[Effect]:
+        """Announce the first failure that this member knows of, so that nobody waits for models any more."""
+        failed = next((each for each in reports if each.value == FAILED), None)
+        if failed is None or self.failed is not None or self.decision is not None:
+            return []
+        self.failed = failed.member
+        told = len(self.committee.members) == len(self.members)  # by the member itself
+        if told or self.me not in self._heralds:
+            return []
+        return self._send(self.members, Reports(self.subject, (failed,)))
 
     def _receive_reports(self, sender: str, message: Reports, *, now: float) -> list[Effect]:
         """Note reports; a member that sends its own one again asks for the decision, or for what may be lost."""
-        effects: list[Effect] = []
+        reports = [each for each in message.reports if each.subject == self.subject and each.member in self.members]
+        effects = self._announce(reports)
         asks = False
-        for each in message.reports:
-            if each.subject == self.subject and each.member in self.members:
-                asks |= each.member == sender and (self.decision is not None or self._reports.get(sender) == each)
-                effects += self._note(each)
+        for each in reports:
+            asks |= each.member == sender and (self.decision is not None or self._reports.get(sender) == each)
+            effects += self._note(each)
         if asks and now >= self._repeats.get(sender, -math.inf) + self.pause / 2:
             self._repeats[sender] = now
             effects += self._repeat(sender)

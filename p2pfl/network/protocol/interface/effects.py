@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from p2pfl.core.errors import P2PFLError, PeerError
@@ -235,10 +235,13 @@ class Concluded:
         True if the attempt's parameters replace those from before the round; otherwise the round is played again.
     members
         Members of the next attempt, sorted: without peers that were dropped, this one perhaps, and with one that joins.
+    failed
+        Member that has reported the first failure that this one knows of, if any; others may know of another one.
     """
 
     committed: bool
     members: tuple[str, ...]
+    failed: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -335,6 +335,28 @@ async def test_an_update_of_the_next_round_is_under_all_masks_again():
     assert (charge.log, corrected) == ([True], [2])
 
 
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (Concluded(False, ring(5).peers, failed="peer2"), "because peer2 has not received all models in time, or"),
+        (Concluded(False, ring(5).peers), "because a peer has restarted;"),
+        (Concluded(False, FOUR, failed="peer2"), "because peer3 is missing;"),
+    ],
+)
+async def test_a_peer_that_ends_after_a_failed_attempt_names_who_is_missing_or_who_reported_it(answer, why):
+    made, _ = await paid(answer, goes_on=False)
+    with pytest.raises(UndecidedError, match=why):
+        await made.report(complete=True)
+
+
+async def test_a_peer_whose_earlier_incarnation_has_completed_the_round_ends_and_says_what_to_do():
+    """A restored backup is older than what the peer has sent."""
+    made, charged = await paid(Concluded(True, ring(5).peers))
+    with pytest.raises(UndecidedError, match=r"counts although peer0 .* restored backup, or .* without --resume"):
+        await made.fail()
+    assert not charged
+
+
 async def test_the_number_of_attempts_at_a_round_is_bounded():
     made, _ = attempts(*[Concluded(committed=False, members=ring(5).peers)] * MAX_ATTEMPTS)
     for _ in range(MAX_ATTEMPTS - 1):

@@ -4,6 +4,8 @@ import errno
 import os
 from dataclasses import replace
 
+import blake3
+import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -121,6 +123,15 @@ def test_a_journal_of_which_a_byte_has_changed_is_refused(place, change):
     whole[place % len(whole)] ^= change
     with pytest.raises(StorageError, match="has changed since it was written"):
         decode_journal(bytes(whole))
+
+
+def test_a_journal_of_another_version_is_refused_as_such(tmp_path):
+    """An intact file is not damaged: in earlier versions verdicts were on releases, by peer."""
+    verdicts = [{"subject": ["eve", 3, 0], "record": {}}]
+    data = msgspec.msgpack.encode({"incarnation": 5, "key": bytes(32), "verdicts": verdicts})
+    (tmp_path / "ada.journal").write_bytes(blake3.blake3(data).digest() + data)
+    with pytest.raises(RunError, match=r"another version of p2pfl has written it .*; begin a new run, because"):
+        CheckpointStore(tmp_path, "ada").journal()
 
 
 def test_a_page_of_the_books_is_read_as_it_was_written():

@@ -81,12 +81,49 @@ def accepts(made):
 # ---------------------------------------------------------------------- reports
 
 
-def test_a_report_is_for_the_owner_alone_and_a_failure_for_all():
-    names = tuple(f"peer{number}" for number in range(12))
-    for value, to in ((complete(), ("peer0",)), (FAILED, tuple(sorted(names[:-1])))):
-        assert sent(settlement("peer11", names=names).report(value, now=0.0), Reports) == [
-            (to, said("peer11", value=value))
-        ]
+TWELVE = tuple(f"peer{number}" for number in range(12))
+HERALDS = TWELVE[:3]  # of seven, two may be malicious
+
+
+@pytest.mark.parametrize(("value", "to"), [(complete(), TWELVE[:1]), (FAILED, HERALDS)])
+def test_a_report_is_for_the_owner_alone_and_a_failure_for_those_that_announce_it(value, to):
+    found = settlement("peer11", names=TWELVE).report(value, now=0.0)
+    assert sent(found, Reports) == [(to, said("peer11", value=value))]
+
+
+@pytest.mark.parametrize(("name", "announces"), [("peer2", True), ("peer3", False), ("peer11", False)])
+def test_the_first_failure_is_announced_once_and_whoever_knows_it_reports_to_the_owner(name, announces):
+    """So a malicious owner that keeps it to itself holds nobody up."""
+    made = settlement(name, names=TWELVE)
+    effects = [*made.receive("peer9", said("peer9", value=FAILED), now=0.0)]
+    effects += made.receive("peer8", said("peer8", value=FAILED), now=0.0)
+    others = tuple(sorted({*TWELVE} - {name}))
+    assert sent(effects, Reports) == [(others, said("peer9", value=FAILED))] * announces
+    assert sent(made.report(FAILED, now=0.0), Reports) == [(("peer0",), said(name, value=FAILED))]
+    assert made.failed == "peer9"
+
+
+def test_a_failure_that_becomes_known_after_the_decision_is_not_announced():
+    made = settlement("peer2", names=TWELVE)
+    counts = encode_outcome(AttemptOutcome(True, TWELVE), TWELVE)
+    votes = tuple(Vote(PLACE, name, Ballot(0, "peer0"), counts) for name in TWELVE[:5])
+    written(made, made.receive("peer0", Decision(PLACE, counts, votes), now=0.0))
+    assert sent(made.receive("peer9", said("peer9", value=FAILED), now=0.0), Reports) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "gone", "to"),
+    [
+        ("peer1", ["peer0", "peer2"], TWELVE),
+        ("peer4", ["peer0", "peer2"], TWELVE),
+        ("peer5", ["peer0", "peer2"], TWELVE[:SEATS]),
+        ("peer11", ["peer1"], ("peer0", "peer2", "peer3")),
+    ],
+)
+def test_members_that_are_gone_announce_nothing_and_others_do_instead(name, gone, to):
+    made = settlement(name, names=TWELVE)
+    made.doubt(gone=gone, slow=(), now=0.0)
+    assert sent(made.report(FAILED, now=0.0), Reports) == [(tuple(sorted({*to} - {name})), said(name, value=FAILED))]
 
 
 def test_if_the_owner_is_gone_a_report_is_for_the_whole_committee():

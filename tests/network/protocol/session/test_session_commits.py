@@ -177,6 +177,24 @@ def test_whoever_waits_for_a_model_stops_when_another_member_has_failed():
     assert four.answers["bob"] == [Missing("ada", "abandoned")]
 
 
+def test_a_failure_reaches_all_members_of_a_larger_swarm_and_they_know_who_reported_it():
+    names = tuple(f"peer{number:02}" for number in range(12))
+    many = Swarm(names=names)
+    seats = many.settlement(names[0]).committee.members
+    others = [name for name in names if name not in seats]
+    waiting = [name for name in names if name != others[0]]
+    for name in waiting:
+        many.ask(name, Open((0, 1), (others[0],), since=0))
+        many.ask(name, Expect(others[0]))
+    many.report(others[0], complete=False)
+    assert {name: many.answers[name] for name in waiting} == alike(waiting, Missing(others[0], "abandoned"))
+    for name in waiting:
+        many.answers[name].clear()
+    many.report(*waiting, complete=False)
+    assert many.outcomes == alike(names, Concluded(committed=False, members=names))
+    assert {each.failed for found in many.outcomes.values() for each in found} == {others[0]}
+
+
 def test_a_member_that_is_slow_is_not_doubted_before_the_timeout():
     four = Swarm()
     four.report("ada", "bob", "dan")

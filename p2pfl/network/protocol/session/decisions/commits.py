@@ -269,7 +269,7 @@ class Commits:
             self._asked, self.shared.abandoned = None, False
             for peer in sorted({*self._members} - {*outcome.members, self.shared.me.peer}):
                 self._leave_out(peer)
-            self.shared.do(Concluded(outcome.committed, self._next_members(outcome)))
+            self.shared.do(Concluded(outcome.committed, self._next_members(outcome), settlement.failed))
         elif self.shared.now >= self._deadlines()[-1]:
             waits, self._asked = self.waits, None
             self.shared.do(Undecided(waits))

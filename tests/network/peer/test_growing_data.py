@@ -1,0 +1,293 @@
+"""Peers read data that grow between rounds: live as simulated, and again after a restart."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import torch
+
+from p2pfl.core.errors import ExperimentError
+from p2pfl.data.readings import rows_of
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.resolving import federate_data
+from p2pfl.network.peer import Peer
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore, pack, unpack
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.results.notices.kinds import DataRead, DataReplaced, DataUnreadable
+from p2pfl.simulation import simulate
+from p2pfl.simulation.sharding import Shard
+from streaming import FIRST, MORE
+from swarms import SMALL, live, timeless
+
+pytestmark = pytest.mark.slow
+
+GROWING = [
+    *("data.name=streaming:stream", "data.options={classes=2}", "data.split=iid", "data.refresh=2", "rounds=6"),
+    *("topology.kind=complete", "topology.peers=3", "topology.options={}", "gossip.steps=1", "learning.batch=16"),
+]
+
+
+class PowerError(Exception):
+    """The power fails."""
+
+
+SETTINGS = {
+    "plain": [],
+    "masks": ["privacy.mode=pairwise"],
+    "scaled": ["data.scale=true"],
+    "validation": ["data.validation=0.2"],
+    "scaffold": ["learning.algorithm=scaffold"],
+    "fednova": ["learning.algorithm=fednova"],
+    "all alike, D-PSGD": ["learning.algorithm=dpsgd"],
+}
+
+
+def growing(*more):
+    return read(SMALL, changes=[*GROWING, *more])
+
+
+@pytest.mark.parametrize("more", SETTINGS.values(), ids=SETTINGS)
+def test_peers_with_data_that_grow_end_as_their_simulation(more):
+    experiment, notices = growing(*more), []
+    simulated = simulate(experiment, baselines=False)
+    ended = timeless(live(experiment, MemoryTransport(), notice=notices.append))
+    close = 2.0**-20 if "privacy.mode=pairwise" in more else 1e-10
+    for peer, each in ended.items():
+        row = torch.cat([value.flatten() for value in simulated.models[peer].values()])
+        torch.testing.assert_close(each.state.rows[0], row, atol=close, rtol=0)
+    told = sorted((each.peer, each.round, each.rows, each.new) for each in notices if isinstance(each, DataRead))
+    assert told == sorted(
+        (each.peer, each.round, each.rows, each.new) for each in simulated.events if isinstance(each, DataRead)
+    )
+    assert told[:2] == [("peer0", 2, FIRST + 2 * MORE, 2 * MORE), ("peer0", 4, FIRST + 4 * MORE, 2 * MORE)]
+
+
+@pytest.mark.fast
+def test_weights_follow_the_rows_that_came():
+    grown, fixed = (
+        simulate(growing(f"data.options={{classes=2, more={more}}}"), baselines=False) for more in (MORE, 0)
+    )
+    assert any(not torch.equal(value, fixed.models["peer0"][name]) for name, value in grown.models["peer0"].items())
+    assert not [each for each in fixed.events if isinstance(each, DataRead)]
+
+
+def test_a_simulation_that_resumes_has_the_rows_of_the_last_reading(tmp_path):
+    def interrupt(records):
+        if records[0].round == 3:
+            raise PowerError
+
+    whole, place = simulate(growing(), baselines=False), tmp_path / "run"
+    with pytest.raises(PowerError):
+        simulate(growing(), baselines=False, folder=place, observe=interrupt)
+    resumed = simulate(growing(), baselines=False, folder=place, resume=True)
+    for peer, model in whole.models.items():
+        for name, value in model.items():
+            torch.testing.assert_close(resumed.models[peer][name], value, rtol=0, atol=0)
+
+
+def test_the_loss_on_new_rows_is_that_of_the_model_before_it_trains_on_them():
+    rounds = simulate(growing("rounds=2"), baselines=False)
+    told = [each for each in simulate(growing("rounds=3"), baselines=False).events if isinstance(each, DataRead)]
+    resolved = plan(growing())
+    later = plan(growing("data.options={classes=2, round=2}", "data.refresh=3"))
+    whole = later.federation
+    new = {peer: part[-told[number].new :] for number, (peer, part) in enumerate(_all_rows(whole).items())}
+    judged = type(whole)(whole.dataset, whole.train, whole.validation, new)
+    rows = torch.stack(
+        [torch.cat([value.flatten() for value in rounds.models[peer].values()]) for peer in resolved.federation.peers]
+    )
+    losses = later.learner.on(judged).evaluate(rows, peers=resolved.federation.peers)["loss"]
+    assert losses.tolist() == pytest.approx([each.loss for each in told])
+
+
+def _all_rows(federation):
+    return {peer: rows_of(federation, peer) for peer in federation.peers}
+
+
+TABLE = [
+    *("data.name=table", 'data.options={path="{peer}.csv", target="y", columns={x="number", y=["a", "b"]}}'),
+    *("data.split=iid", "data.refresh=2", "topology.kind=complete", "topology.peers=2", "topology.options={}"),
+    *("gossip.steps=1", "rounds=6"),
+]
+
+
+def append(peer, rows):
+    """Append rows to the table of a peer."""
+    file = Path(f"{peer}.csv")
+    lines = file.read_text("utf-8").splitlines() if file.exists() else ["x,y"]
+    numbers = range(len(lines) - 1, len(lines) - 1 + rows)
+    lines += [f"{(number * 37 % 101) / 50},{'ab'[number % 2]}" for number in numbers]
+    file.write_text("\n".join([*lines, ""]), "utf-8")
+
+
+def at_round(number, act):
+    """Act when a peer has ended a round."""
+
+    def observe(record, state):
+        del state
+        if record.round == number and record.peer == "peer0":
+            act()
+
+    return observe
+
+
+async def swarm(experiment, *, observe=None, notices=None, stores=None, former=None):
+    """Run two peers over one transport."""
+    transport, ended = MemoryTransport(), {}
+
+    async def one(name):
+        store = None if stores is None else stores[name]
+        peer = Peer(
+            name,
+            plan(experiment, only=[name]),
+            transport=transport,
+            incarnation=5 if former is None else 6,
+            observe=observe,
+            notice=None if notices is None else notices.append,
+            store=store,
+            former=None if former is None else former[name],
+        )
+        async with peer:
+            ended[name] = (peer, await peer.run())
+
+    async with asyncio.timeout(300), asyncio.TaskGroup() as tasks:
+        for name in ("peer0", "peer1"):
+            tasks.create_task(one(name))
+    return ended
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for peer in ("peer0", "peer1"):
+        append(peer, 60)
+    return tmp_path
+
+
+@pytest.mark.fast
+@pytest.mark.usefixtures("tables")
+def test_rows_that_are_appended_to_a_table_are_trained_on():
+    notices = []
+    ended = timeless(
+        swarm(read(SMALL, changes=TABLE), observe=at_round(0, lambda: append("peer0", 300)), notices=notices)
+    )
+    first = next(each for each in notices if isinstance(each, DataRead) and each.peer == "peer0")
+    assert (first.round, first.rows, first.new, first.appended) == (2, 360, 300, True)
+    peer = ended["peer0"][0]
+    assert sum(peer.plan.federation.sizes("peer0")) == 360
+    assert first.train == peer.plan.federation.sizes("peer0").train
+
+
+def test_a_table_that_cannot_be_read_is_no_reason_to_stop(tables):
+    notices = []
+    damage = at_round(0, lambda: (tables / "peer0.csv").write_text("x,y\n1.5,nobody\n", "utf-8"))
+    ended = timeless(swarm(read(SMALL, changes=TABLE), observe=damage, notices=notices))
+    told = [each for each in notices if isinstance(each, DataUnreadable)]
+    assert [(each.peer, each.round) for each in told] == [("peer0", 2)]
+    assert sum(ended["peer0"][0].plan.federation.sizes("peer0")) == 60
+
+
+def test_a_peer_that_resumes_has_the_rows_of_its_checkpoint(tables):
+    stores = {name: CheckpointStore(tables / "peers", name) for name in ("peer0", "peer1")}
+    (tables / "peers").mkdir()
+
+    def act(record, state):
+        del state
+        if record.peer == "peer0" and record.round == 0:
+            append("peer0", 40)
+        if record.round == 3:
+            raise PowerError
+
+    experiment = read(SMALL, changes=TABLE)
+    with pytest.raises(BaseExceptionGroup):
+        timeless(swarm(experiment, observe=act, stores=stores))
+    left = {name: store.former() for name, store in stores.items()}
+    kept = left["peer0"].kept[0]
+    assert (kept.round, kept.data.round, kept.data.rows) == (3, 2, 100)
+    append("peer0", 500)
+    sizes = []
+
+    def look(record, state):
+        del state
+        if record.peer == "peer0":
+            sizes.append((record.round, sum(peers["peer0"].plan.federation.sizes("peer0"))))
+
+    peers, notices = {}, []
+    made = Peer.rounds_from
+
+    def noted(self, first):
+        rounds = made(self, first)
+        peers[self.name] = type("Now", (), {"plan": property(lambda _: rounds.parts.plan)})()
+        return rounds
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Peer, "rounds_from", noted)
+        timeless(swarm(experiment, observe=look, stores=stores, former=left, notices=notices))
+    assert sizes == [(3, 100), (4, 600), (5, 600)]
+    assert not [each for each in notices if isinstance(each, DataReplaced)]
+
+
+def test_a_peer_whose_table_was_replaced_says_so_and_takes_what_is_there(tables):
+    (tables / "peers").mkdir()
+    stores = {name: CheckpointStore(tables / "peers", name) for name in ("peer0", "peer1")}
+
+    def act(record, state):
+        del state
+        if record.round == 3:
+            raise PowerError
+
+    experiment = read(SMALL, changes=TABLE)
+    with pytest.raises(BaseExceptionGroup):
+        timeless(swarm(experiment, observe=act, stores=stores))
+    left = {name: store.former() for name, store in stores.items()}
+    lines = (f"{row / 7},{'ab'[row % 3 % 2]}\n" for row in range(90))
+    (tables / "peer0.csv").write_text("x,y\n" + "".join(lines), "utf-8")
+    notices = []
+    ended = timeless(swarm(experiment, stores=stores, former=left, notices=notices))
+    assert [each.peer for each in notices if isinstance(each, DataReplaced)] == ["peer0"]
+    assert sum(ended["peer0"][0].plan.federation.sizes("peer0")) == 90
+
+
+@pytest.mark.fast
+def test_a_checkpoint_keeps_the_position_and_older_ones_have_none(tables):
+    (tables / "peers").mkdir()
+    stores = {name: CheckpointStore(tables / "peers", name) for name in ("peer0", "peer1")}
+    timeless(swarm(read(SMALL, changes=TABLE), stores=stores))
+    kept = stores["peer0"].former().kept[0]
+    assert unpack(pack(kept)).data == kept.data
+    assert kept.data.rows == 60
+
+
+def test_single_samples_are_charged_at_the_rate_of_the_rows_of_each_round():
+    experiment = growing("learning.example_noise=1.0", "learning.max_norm=1.0", "learning.dtype=float32")
+    meter = timeless(live(experiment, MemoryTransport()))["peer0"].peer.meter
+    sizes = [
+        len(plan(growing(f"data.options={{classes=2, round={round}}}")).federation.train["peer0"])
+        for round in (0, 2, 4)
+    ]
+    assert {steps.rate: count for steps, count in meter.samples.own["peer0"].items()} == {
+        16 / size: 2 for size in sizes
+    }
+
+
+REFUSED = {
+    "data.refresh=2": "is no table or function of each peer",
+    "learning.schedule={name='StepLR', options={step_size=2}, by='step'}": "more rows make more steps in a round",
+    "learning.algorithm=gossip_learning": "run cycles of their own",
+    "privacy.mode=secagg": "the protection depends on all sizes",
+}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("key", "because"), REFUSED.items())
+def test_what_data_that_grow_do_not_work_with_is_refused(key, because):
+    given = [key] if key == "data.refresh=2" else ["data.name=streaming:stream", "data.refresh=2", key]
+    with pytest.raises(ExperimentError, match=r"data\.refresh") as error:
+        plan(read(SMALL | {"gossip": {}}, changes=["data.split=iid", *given]))
+    assert because in str(error.value)
+
+
+@pytest.mark.fast
+def test_workers_are_refused():
+    with pytest.raises(ExperimentError, match="each peer reads its own data again; leave --workers out"):
+        federate_data(growing(), ("ada", "bob"), share=Shard(["ada", "bob"]))
