@@ -1,4 +1,4 @@
-"""The core works in a copy of the package from which a plug-in's folder is deleted."""
+"""The core works in a copy of the package from which all plug-ins are deleted."""
 
 import os
 import shutil
@@ -14,21 +14,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("without plug-ins")]  # 
 
 
 @pytest.fixture(scope="module")
-def without_exact(tmp_path_factory):
-    """A folder with p2pfl, but without its exact models, and vertical ones, which build on them."""
-    folder = tmp_path_factory.mktemp("without_exact")
-    shutil.copytree(PACKAGE, folder / "p2pfl", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("exact", "vertical"):
-        shutil.rmtree(folder / "p2pfl" / "plugins" / name)
+def core(tmp_path_factory):
+    """A folder with p2pfl, but without its plug-ins."""
+    folder = tmp_path_factory.mktemp("core")
+    shutil.copytree(PACKAGE, folder / "p2pfl", ignore=shutil.ignore_patterns("plugins"))
     return folder
 
 
 @pytest.fixture
-def command(without_exact, tmp_path):
+def command(core, tmp_path):
     """A function that runs a command there; it returns status, output and errors."""
 
     def run(*arguments):
-        environment = os.environ | {"PYTHONPATH": str(without_exact)}
+        environment = os.environ | {"PYTHONPATH": str(core)}
         line = [sys.executable, "-m", "p2pfl", *arguments]
         done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
@@ -45,7 +43,7 @@ def command(without_exact, tmp_path):
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_commands_of_the_core_work_without_exact_models(command, arguments):
+def test_commands_of_the_core_work_without_plug_ins(command, arguments):
     status, out, errors = command(*arguments)
     assert status == 0, errors
     assert out.startswith("{")

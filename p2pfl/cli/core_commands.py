@@ -78,6 +78,9 @@ class PeerOptions(TrainingOptions, ExperimentOptions):
     broker: Annotated[list[str], Option("instead of transport.broker; again to fail over", "URL")]
     resume: Annotated[bool, Option("go on with the last run of this peer under --runs")] = False
     keep_rows: Annotated[bool, KEEP_ROWS] = False
+    on_model: Annotated[
+        str | None, Option("run this in a shell after each new model, whose path is in $P2PFL_MODEL", "CMD")
+    ] = None
 
 
 class RepeatOptions(OutputOptions, AccountingOptions, TrustOptions):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -79,9 +80,14 @@ class GrowingData:
 
     def position(self, peer: str) -> DataPosition | None:
         """Return the rows that a peer has, for its checkpoint; ``None`` if its data are read once."""
+        return self._positions.get(peer)
+
+    @cached_property
+    def _positions(self) -> dict[str, DataPosition]:
+        """Positions of all local peers, computed once after a reading."""
         if self.plan.experiment.data.refresh is None:
-            return None
-        return position_of(digests_of(self.plan.federation, peer), round=self.read)
+            return {}
+        return {peer: position_of(digests_of(self.plan.federation, peer), round=self.read) for peer in self.peers}
 
     def again(self, round: int) -> Self:
         """Return the plan with the data as they are now, read before a round.
@@ -124,7 +130,7 @@ class GrowingData:
         return replace(made, plan=plan), changed
 
     def changes(self, before: Self, rows: Rows) -> dict[str, RowsChange]:
-        """Return what became of the rows of each peer since the reading before.
+        """Return what became of the rows of each peer since the reading before, if anything did.
 
         Parameters
         ----------
@@ -147,6 +153,7 @@ class GrowingData:
                 feature=self._feature(int(change.drift.argmax())) if len(change.drift) else None,
             )
             for peer, change in found.items()
+            if len(change.rows) or not change.appended
         }
 
     def _losses(self, changes: Mapping[str, NewRows], rows: Rows) -> dict[str, float | None]:

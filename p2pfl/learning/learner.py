@@ -482,7 +482,8 @@ class ExternalLearner(SequentialLearner):
     start
         Common initial parameters, ``[P]``.
     samples
-        Number of training samples of each peer.
+        Number of training samples of each peer; or a function of its name that returns the number of now, which is
+        asked in each round, for data that grow.
     evaluate
         Function ``evaluate(row, peer) -> scores by name``; no scores if ``None``.
     layout
@@ -510,7 +511,7 @@ class ExternalLearner(SequentialLearner):
         function: TrainRow,
         *,
         start: torch.Tensor,
-        samples: Mapping[str, int],
+        samples: Mapping[str, int] | Callable[[str], int],
         evaluate: Callable[[torch.Tensor, str], Mapping[str, float]] | None = None,
         layout: Layout | None = None,
     ) -> None:
@@ -521,7 +522,8 @@ class ExternalLearner(SequentialLearner):
                 "flatten the trained tensors in the order of the layout"
             )
         self.function, self.scores = function, evaluate
-        self.initial, self.counts = start.detach().clone(), dict(samples)
+        self.initial = start.detach().clone()
+        self.counts = samples if callable(samples) else dict(samples).__getitem__
 
     @property
     def dtype(self) -> torch.dtype:
@@ -547,7 +549,7 @@ class ExternalLearner(SequentialLearner):
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each peer, ``[R]`` int64."""
-        return torch.tensor([self.counts[peer] for peer in peers], dtype=torch.int64)  # [R]
+        return torch.tensor([self.counts(peer) for peer in peers], dtype=torch.int64)  # [R]
 
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the row that the function trained; its loss counts as 0.

@@ -1,6 +1,5 @@
 """Plug-ins register their commands by entry points; without a plug-in, the rest works."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 
 import p2pfl
 from p2pfl.cli.command_catalogue import overview
-from wine_files import wine_file
 
 PACKAGE = Path(p2pfl.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
@@ -103,14 +101,9 @@ def test_without_the_folder_of_a_plug_in_help_lacks_its_commands(copy, plugin):
         assert f'there is no command "{command}"' in copy.p2pfl(command).stderr
 
 
-@pytest.mark.slow
-def test_without_plug_ins_help_has_fewer_lines_and_a_simulation_runs(copy):
+def test_without_plug_ins_help_has_fewer_lines(copy):
     shutil.rmtree(copy.folder / "p2pfl" / "plugins")
     assert len(copy.p2pfl("--help").stdout.splitlines()) < len(overview().splitlines())
-    (copy.folder / "small.toml").write_text(wine_file("small"))
-    result = copy.p2pfl("simulate", "small.toml", "--json")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert json.loads(result.stdout)["rounds"] == 2
 
 
 @pytest.fixture

@@ -29,6 +29,14 @@ def test_rows_are_trained_one_by_one_and_idle_ones_are_left_alone():
     assert learner.samples(PEERS).tolist() == [1, 2, 3]
 
 
+def test_the_number_of_samples_may_be_that_of_now():
+    counts = {"ada": 1, "bob": 2}
+    learner = ExternalLearner(drift, start=torch.arange(4.0), samples=counts.__getitem__)
+    assert learner.samples(["ada", "bob"]).tolist() == [1, 2]
+    counts["ada"] = 5
+    assert learner.samples(["ada", "bob"]).tolist() == [5, 2]
+
+
 def test_scores_and_names_are_the_users():
     layout = Layout(("scale", "weight"), ((), (3,)))
     learner = learner_of(layout=layout, evaluate=lambda row, peer: {"sum": row.sum(), "length": len(peer)})

@@ -113,3 +113,15 @@ def test_one_edge_leads_out_of_each_group_of_nested_groups(levels, depth):
 @given(connected())
 def test_a_schedule_of_one_graph_has_the_tree_of_that_graph(graph):
     assert spanning(Schedule((graph,)), among=graph.peers) == spanning(graph, among=graph.peers)
+
+
+def test_what_peers_span_has_the_components_that_networkx_finds():
+    random = np.random.default_rng(3)
+    for number in range(300):
+        names = tuple("abcdefghij"[: random.integers(1, 11)])
+        directed = bool(number % 2)
+        pairs = [(one, other) for one in names for other in names if one < other or (directed and one != other)]
+        graph = Topology(names, tuple(pair for pair in pairs if random.random() < 0.2), directed=directed)
+        chosen = [name for name in names if random.random() < 0.7]
+        spanned = graph.to_graph().subgraph(chosen).to_undirected()
+        assert graph.joined(chosen) == sorted(map(sorted, nx.connected_components(spanned)))

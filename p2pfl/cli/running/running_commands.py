@@ -215,7 +215,7 @@ def peer(options: PeerOptions) -> int:
         conclude = partial(summarise_peer, resolved)
         done: Done | None = None
 
-        def tell(event: Any) -> None:
+        def report(event: Any) -> None:
             nonlocal done
             if isinstance(event, Record):
                 log.record(event)
@@ -231,7 +231,7 @@ def peer(options: PeerOptions) -> int:
             lines.observe(event)
 
         for warning in password_warnings(experiment, urls=urls, peer=options.name):
-            tell(warning)
+            report(warning)
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         playing = live(
             resolved,
@@ -239,9 +239,10 @@ def peer(options: PeerOptions) -> int:
             urls=urls,
             folder=folder,
             owned=owned,
-            notify=tell,
+            notify=report,
             former=former,
             compare=compare,
+            on_model=options.on_model,
         )
         run_until_interrupted(playing)
     note_comparisons(resolved)

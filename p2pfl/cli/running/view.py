@@ -74,7 +74,7 @@ class Lines:
         self._missed = set[str]()  # in rounds without a line, since then
         self.learning: set[str] = set()
         self.progress: dict[str, Progress] = {}
-        self.said: set[Progress] = set()
+        self.printed: set[Progress] = set()
         self.rounds: dict[int, list[Record]] = {}
         self.done = 0
 
@@ -120,8 +120,8 @@ class Lines:
         same = before == event  # reported again: nothing has changed for a while
         if self.peers == 1 and before is not None and before.phase == event.phase == "learning":
             self._moved({*before.present}, {*event.present})
-        if _waits(event) and event not in self.said and (same or (self.peers == 1 and event.phase == "gathering")):
-            self.said.add(event)
+        if _waits(event) and event not in self.printed and (same or (self.peers == 1 and event.phase == "gathering")):
+            self.printed.add(event)
             where = f"round {event.round + 1}" if event.phase == "learning" else event.phase
             self._print(f"{event.peer}: {where}, waiting for {_awaited_names(event)}")
         self.progress[event.peer] = event

@@ -98,7 +98,7 @@ class RoundTotals:
                 shared = len(senders) if to is None else None
                 check_contribution(values, peer=peer, size=size, participants=shared, bits=bits)
             masks = None if public else self._masks
-            self._check(masks, senders, to)
+            await asyncio.to_thread(self._check, masks, senders, to)  # cuts of a large graph take a while
             request = await self._request(values, peer=peer, size=size, bits=bits, masks=masks, senders=senders, to=to)
             self._number += 1
             answer = await self.connection.ask(request) if size else Totalled(zeros(0, bits))  # [0] needs no message

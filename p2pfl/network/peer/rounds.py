@@ -180,6 +180,7 @@ class Rounds:
         self._improving: torch.Tensor | None = None  # 1 if the last round had a better model than all before, [1, 1]
         self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
         self.data = GrowingData(parts.plan, (parts.name,), parts.statistics)
+        self._unreadable = False  # True once people have been told that the data cannot be read
 
     async def play(self) -> None:
         """Play the rounds, as far as the budget, the partners and the verdicts permit."""
@@ -227,8 +228,11 @@ class Rounds:
         try:
             data = await asyncio.to_thread(before.again, round)
         except DataError as error:
-            self.parts.notify(DataUnreadable(peer=self.parts.name, round=round, message=str(error)))
+            if not self._unreadable:
+                self.parts.notify(DataUnreadable(peer=self.parts.name, round=round, message=str(error)))
+            self._unreadable = True
             return
+        self._unreadable = False
         self._take(data)
         for peer, change in (await asyncio.to_thread(data.changes, before, state.rows)).items():
             self.parts.notify(DataRead(peer=peer, round=round, **asdict(change)))

@@ -140,7 +140,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     date
         Time of the certificate, in UTC.
     request
-        Who asked and when, in the words of the operator; empty if nobody has said so.
+        Who asked and when, in the words of the operator; empty if nobody has stated it.
     requests
         Requests that peers have signed (:class:`p2pfl.plugins.evidence.withdrawal_request.WithdrawalRequest`).
     starts

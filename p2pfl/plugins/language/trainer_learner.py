@@ -30,6 +30,9 @@ from p2pfl.plugins.language import planting, token_scores
 from p2pfl.plugins.language.adapters import AdapterRows, Way, common_start, naive_error
 from p2pfl.plugins.language.optimiser_memory import PeerMemory
 
+PREFERRED = "rewards/accuracies"
+"""Score of TRL that preference tuning is judged by: the share of pairs that a model orders as people do."""
+
 MAX_SEED = 2**31
 """Seeds of trainers are smaller."""
 
@@ -325,7 +328,8 @@ class TrainerLearner(SequentialLearner):
             self._fill(row, peer)
             scores = trainer.evaluate()
         kept = {name.removeprefix("eval_"): float(value) for name, value in scores.items() if _is_score(name, value)}
-        return {"loss": kept.pop("loss"), **kept}
+        first = {name: kept.pop(name) for name in ("loss", PREFERRED) if name in kept}
+        return first | kept
 
     def _labels_tokens(self, peer: str) -> bool:
         """Return whether the model of a peer predicts tokens, and its evaluation data are sequences of them."""

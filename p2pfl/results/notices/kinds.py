@@ -579,6 +579,22 @@ class PasswordExposed(Notice, frozen=True, kw_only=True):
         )
 
 
+class HookFailed(Notice, frozen=True, kw_only=True):
+    """The command that the user runs after each new model failed.
+
+    Attributes
+    ----------
+    round
+    message
+    """
+
+    round: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"the command of --on-model {self.message} after round {self.round}; this peer goes on"
+
+
 class ClockBehind(Notice, frozen=True, kw_only=True):
     """The clock of the device is behind the last start of the peer.
 

@@ -263,7 +263,7 @@ def _portable(experiment: Experiment) -> Experiment:
         value = getattr(own, options)
         changed = short(value)
         if option:
-            changed = value | {option: short(value[option])} if option in value else value
+            changed = value | {option: short(value[option])} if isinstance(value, dict) and option in value else value
         own = msgspec.structs.replace(own, **{options: changed})
         experiment = msgspec.structs.replace(experiment, **{section: own})
     return experiment

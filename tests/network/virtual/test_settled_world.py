@@ -58,7 +58,7 @@ def deciding(monkeypatch, counts):
 
 def test_an_attempt_that_counts_without_all_members_is_found(monkeypatch, plans):
     deciding(monkeypatch, lambda: True)
-    assert "an attempt counts although a member has reported that it failed" in failure(229, plans)
+    assert "round 0 counts although peer0 has reported that it failed" in failure(229, plans)
 
 
 def test_members_that_learn_different_outcomes_are_found(monkeypatch, plans):

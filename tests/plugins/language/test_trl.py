@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
+import p2pfl
 from p2pfl.plugins.language import TrainerLearner
 from tiny_llama import LENGTH, WORDS, tiny_llama
 
@@ -16,6 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 TEMPLATE = "{% for message in messages %}{{ message['role'] }} {{ message['content'] }} {% endfor %}"
+PEERS = ("ada", "bob", "cas")
 USUAL = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "bf16": False}
 
 
@@ -68,19 +70,29 @@ def test_packed_conversations_of_a_data_set_on_disk_train(tmp_path, tokenizer):
     assert loss / 2**24 / count == pytest.approx(before)
 
 
-def test_preferences_are_learned_against_the_frozen_base(tmp_path, tokenizer):
-    """At the start the policy is its own reference, so the loss is log 2."""
+def preferring(folder, tokenizer, peer, *, model=None, max_steps=6):
+    """Return a trainer of DPO, whose every batch is all 16 pairs of its peer."""
     from datasets import Dataset  # noqa: PLC0415 -- takes seconds
     from trl import DPOConfig, DPOTrainer  # noqa: PLC0415
 
-    pairs = [{"prompt": f"user w{n % 5}", "chosen": " w10 w11", "rejected": " w20 w21"} for n in range(16)]
+    own = sum(map(ord, peer)) % 3
+    pairs = [{"prompt": f"user w{n % 5}", "chosen": f" w1{own} w11", "rejected": " w20 w21"} for n in range(16)]
     data = Dataset.from_list(pairs)
-    arguments = DPOConfig(output_dir=str(tmp_path), max_steps=6, learning_rate=0.05, beta=0.5, **USUAL)
+    settings = {"max_steps": max_steps, "per_device_train_batch_size": 16, "warmup_steps": 2}
+    arguments = DPOConfig(output_dir=str(folder / peer), learning_rate=0.05, beta=0.5, **settings, **USUAL)
     trainer = DPOTrainer(
-        tiny_llama(), args=arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer
+        model or tiny_llama(), args=arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer
     )
+    trainer.model.delete_adapter("ref")  # so the reference is the base without adapters, which peers share
+    return trainer
+
+
+def test_preferences_are_learned_against_the_frozen_base(tmp_path, tokenizer):
+    """At the start the policy is its own reference, so the loss is log 2."""
+    trainer = preferring(tmp_path, tokenizer, "ada")
     learner = TrainerLearner({"ada": trainer}, rounds=2, seed=1)
     start = learner.start(["ada"])
+    assert [*trainer.model.peft_config] == ["default"]
     base = {name: value.clone() for name, value in trainer.model.named_parameters() if "lora_" not in name}
     rows, memory = start, None
     for round in range(2):
@@ -92,3 +104,43 @@ def test_preferences_are_learned_against_the_frozen_base(tmp_path, tokenizer):
     assert after["rewards/accuracies"].item() == 1
     assert all(torch.equal(value, base[name]) for name, value in trainer.model.named_parameters() if name in base)
     assert all("lora_" in name for name in learner.layout.names)
+
+
+def test_two_rounds_of_preferences_are_one_long_training(tmp_path, tokenizer):
+    learner = TrainerLearner({"ada": preferring(tmp_path, tokenizer, "ada")}, rounds=2, seed=1)
+    start = learner.start(["ada"])
+    rows, memory = start, None
+    for round in range(2):
+        fitted = learner.fit(rows, peers=["ada"], round=round, memory=memory)
+        rows, memory = fitted.rows, fitted.memory
+
+    long = preferring(tmp_path, tokenizer, "ada", max_steps=12)
+    ones = learner.adapters.tensors(start[0], shapes=learner.models["ada"].shapes, scales={})
+    trained = {name: value for name, value in long.model.named_parameters() if value.requires_grad}
+    with torch.no_grad():
+        for name, value in trained.items():
+            value.copy_(ones[name])
+    long.train()
+    oracle = torch.cat([value.detach().flatten() for value in trained.values()])
+    assert (oracle - start[0]).abs().max() > 0.01
+    torch.testing.assert_close(rows[0], oracle, atol=1e-5, rtol=1e-4)
+
+
+async def test_live_peers_with_preferences_end_where_the_simulation_ends(tmp_path, tokenizer):
+    """Peers of one process share a model, and with it the reference."""
+
+    def learner():
+        model = tiny_llama()
+        return TrainerLearner(
+            {peer: preferring(tmp_path, tokenizer, peer, model=model, max_steps=3) for peer in PEERS}, rounds=2, seed=1
+        )
+
+    graph = p2pfl.topology.complete(3).named(PEERS)
+    run = p2pfl.simulate(p2pfl.FedAvg(), learner(), graph, rounds=2)
+    lived = await p2pfl.live(p2pfl.FedAvg(), learner(), graph, rounds=2)
+    for peer, model in run.models.items():
+        for name, value in model.items():
+            torch.testing.assert_close(lived.models[peer][name], value, atol=1e-5, rtol=1e-4)
+    assert run.summary["metric"] == "rewards/accuracies"
+    assert run.summary["together"] > 0.9
+    assert all(record.scores["loss"] < math.log(2) for record in run.metrics)

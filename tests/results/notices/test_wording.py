@@ -182,6 +182,10 @@ SENTENCES = [
         ),
     ),
     (
+        notices.HookFailed(**ME, round=7, message="ended with status 3"),
+        "the command of --on-model ended with status 3 after round 7; this peer goes on",
+    ),
+    (
         notices.PasswordExposed(**ME, brokers=("mqtt://b:1883",)),
         (
             "WARNING: a password goes to mqtt://b:1883 unencrypted, so others on the network can read it; use "

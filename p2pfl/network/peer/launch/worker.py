@@ -29,6 +29,7 @@ from p2pfl.network.peer.joining.incarnation import number_next_start
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.launch.ended import results_of
 from p2pfl.network.peer.launch.incarnations import Incarnations
+from p2pfl.network.peer.launch.model_hook import ModelHook
 from p2pfl.network.peer.launch.shared_loop import SharedLoop
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.peer_telemetry import Telemetry
@@ -64,6 +65,7 @@ async def live(
     clock: Callable[[], int] = time.time_ns,
     transport: Transport | None = None,
     memory: Callable[[], int | None] = private_memory,
+    on_model: str | None = None,
 ) -> None:
     """Run one peer to its end and keep its checkpoints.
 
@@ -91,6 +93,8 @@ async def live(
         Transport to the broker, in place of ``urls``.
     memory
         Returns the bytes of this process that count as those of the peer.
+    on_model
+        Command that runs after each new model, see :class:`~p2pfl.network.peer.launch.model_hook.ModelHook`.
 
     Raises
     ------
@@ -121,6 +125,8 @@ async def live(
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
     )
+    hook = ModelHook(on_model, peer=name, notify=notify)
+    notify, store.written = _both(hook.observe, notify), hook.offer_from_thread
     store.about = lambda: metadata(describe_file(lives.peer.plan, name))
 
     def begun(former: Former | None, incarnation: int) -> Peer:
@@ -143,15 +149,17 @@ async def live(
     lives = Incarnations(begun, play, store, notify, begun(former, incarnation))
     watching = asyncio.create_task(_watch(lives, notify))
     try:
-        state = await lives.run()
-        await asyncio.to_thread(owned.keep)
-        describe()  # no round may have been left to play
-        peer = lives.peer
-        done = await asyncio.to_thread(results_of, peer, state, memory=memory())
+        async with hook:
+            state = await lives.run()
+            await asyncio.to_thread(owned.keep)
+            describe()  # no round may have been left to play
+            peer = lives.peer
+            done = await asyncio.to_thread(results_of, peer, state, memory=memory())
     finally:
         watching.cancel()
     notify(peer.progress)  # a short last phase may have passed between two looks
     notify(done)
+    await hook.finish()
     bare = peer.plan.learner.bare
     if compare and isinstance(bare, ComparesItself):
         alone = bare.baselines({name: state.rows[0]}).alone

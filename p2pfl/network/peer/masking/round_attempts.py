@@ -229,9 +229,9 @@ class Attempts:
         """
         await self.report(complete=False)
         raise UndecidedError(
-            f"the others have completed round {self._round} with an earlier incarnation of {self._me}, whose files are "
-            "older than what it has sent, as in a restored backup; end all peers and start the run again without "
-            "--resume, or with the files of one moment at all of them"
+            f"round {self._round} counts although {self._me} has reported that it failed, because its files are older "
+            "than what it has sent, as in a restored backup, or more members are malicious than a committee tolerates; "
+            "end all peers and start the run again without --resume, or with files of the same moment at all"
         )
 
     async def report(self, *, complete: bool) -> None:

@@ -45,8 +45,8 @@ class SumRelay:
     sum_sender, sum_receiver
         Its terms, and its sums.
     lacking
-        Called before anything is said for a sum that lacks a term: then sums show more than was looked at. Where it
-        raises :class:`~p2pfl.core.errors.BudgetError` nothing is said, so that nothing is shown.
+        Called before anything is sent for a sum that lacks a contribution: then sums show more than was looked at.
+        Where it raises :class:`~p2pfl.core.errors.BudgetError` nothing is sent, so that nothing is shown.
     lacked
         Called with whether a sum was given, after one that lacks a term: it records what has happened, and never
         refuses anything.

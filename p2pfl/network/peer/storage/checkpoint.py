@@ -267,6 +267,8 @@ class CheckpointStore:
         self.disk = disk
         self.about: Callable[[], Mapping[str, str]] = dict
         """Returns the metadata of a model's file, which say how to use it on raw values; asked when one is written."""
+        self.written: Callable[[Path, int], object] = lambda _path, _round: None
+        """Called with the path and the round of each model that :meth:`save` has written."""
         self.damaged: list[Notice] = []  # notices of files that exist and cannot be used
         # Joined once: each join interns its name anew, and thousands of rounds would double CPython's table of these.
         self._newest = folder / f"{peer}.state"
@@ -333,6 +335,7 @@ class CheckpointStore:
         self._write(self._model, model, about)
         if own:
             self._write(self._own, own, about)
+        self.written(self._model, checkpoint.round - 1)
 
     def keep(self, best: Best, model: Mapping[str, torch.Tensor]) -> None:
         """Write the best model so far, in place of the one before.

@@ -1,4 +1,4 @@
-"""Keeps on disk what a later incarnation of a peer goes on from, before anything is said that it must not forget."""
+"""Keeps on disk what a later incarnation of a peer goes on from, before anything is sent that it must not forget."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Keeper:
     peer, source
         Whose key to draw if there was no incarnation before.
     remember
-        Called before anything is said, to write the keys that were trusted on first use.
+        Called before anything is sent, to write the keys that were trusted on first use.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ CHUNK = 64 * 2**20
 """Bytes of the largest chunk that an experiment may ask for."""
 
 UNLIMITED = 2**32
-"""The last round where nobody has said which it is."""
+"""The last round where nobody has stated which it is."""
 
 
 def heartbeat(pulse: Pulse, *, last: int) -> None:

@@ -31,8 +31,8 @@ def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> i
     others
         Places of its neighbours: round and step.
     again
-        True if it may do that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours say
-        again what they said of it.
+        True if it may play that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours
+        repeat what they sent of it.
 
     Examples
     --------

@@ -210,7 +210,7 @@ class Membership:
         if self.trust is None or announcement.peer not in {self.me.peer, *self.neighbours}:
             return True
         if announcement == self._sure.get(announcement.peer):
-            return True  # said again
+            return True  # a repetition
         why = self._doubt(announcement, self.trust)
         if why is not None:
             self.refused[announcement.peer] = why
@@ -243,7 +243,7 @@ class Membership:
 
     @property
     def greeted(self) -> frozenset[str]:
-        """Neighbours that said announcement and have not gone."""
+        """Neighbours that have announced themselves and have not gone."""
         return frozenset(self.up) - self.gone - self.excluded
 
     @property

@@ -211,7 +211,7 @@ class MessageReceiver:
         if model is None or model.head.round > shared.last:  # nobody plays such a round
             self.streams.refuse(sender, phase)
             return
-        head, row, signed = model.head, model.row, model.said
+        head, row, signed = model.head, model.row, model.statement
         verdict = shared.mailbox.deliver(sender, head, row, signed=signed if shared.codec.identity else None)
         late = verdict == "late" and shared.ledgers.late(sender, Delivery(head, row))
         if verdict == "kept" and shared.timeouts.pace.quantile < 1:

@@ -87,7 +87,7 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, tag="hello", di
         return msgspec.structs.replace(named, signature=identity.sign(named.signable(swarm), domain="hello"))
 
     def authentic(self, *, swarm: str) -> bool:
-        """Return whether whoever owns ``identity`` said this in this swarm."""
+        """Return whether the owner of ``identity`` signed this for this swarm."""
         return verify(self.identity, self.signable(swarm), self.signature, domain="hello")
 
     def signable(self, swarm: str) -> bytes:

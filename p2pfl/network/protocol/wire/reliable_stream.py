@@ -1,6 +1,6 @@
 """Reliable streams over a broker that may acknowledge and then drop.
 
-A peer has one outgoing stream of numbered chunks, which all its listeners hear at once. Each
+A peer has one outgoing stream of numbered chunks, which all its listeners receive at once. Each
 listener grants credit (how far the sender may go), acknowledges what came and asks again for what
 did not. Both ends are pure: bytes and acknowledgements in, chunks and acknowledgements out.
 """

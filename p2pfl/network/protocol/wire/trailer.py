@@ -43,7 +43,7 @@ class SignedStatement:
         return self.statement[-START - 32 : -32]
 
     def by(self, public: bytes) -> bool:
-        """Return whether the owner of this key said it."""
+        """Return whether the owner of this key signed it."""
         return verify(public, self.statement, self.signature, domain=_DOMAIN)
 
 

@@ -80,13 +80,13 @@ class Parsed(NamedTuple):
     ----------
     head, row
         Head of the message, and parameters, ``[P]``.
-    said
+    statement
         Statement that the sender signed.
     """
 
     head: Head
     row: Rows
-    said: SignedStatement
+    statement: SignedStatement
 
 
 @dataclass(frozen=True)
