@@ -49,7 +49,12 @@ from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
 from p2pfl.simulation.sharding.workers import RunOptions, divide_plan, shard_simulation, source_of
-from p2pfl.simulation.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining_rounds
+from p2pfl.simulation.simulation_checkpoint import (
+    CheckpointKeeper,
+    SimulationCheckpoint,
+    digest_trace,
+    remaining_rounds,
+)
 from p2pfl.simulation.simulation_checkpoint import after as checkpointed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, total_arguments
 
@@ -402,6 +407,7 @@ async def _play(
     reader = DataReader(data, evaluator, meter=meter, run=run)
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
+    trace = digest_trace(average_of(resolved.algorithm))
     faults = Faults.of(resolved.experiment.simulation)
     own = range(0) if meter is None else remaining_rounds(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
@@ -443,6 +449,7 @@ async def _play(
                 stop=rounds.stop,
                 work=learner,
                 secret=secret,
+                trace=trace,
             )
         )
         if observe is not None and records:
