@@ -38,6 +38,10 @@ SETTINGS = {
     "validation": ["data.validation=0.2"],
     "scaffold": ["learning.algorithm=scaffold"],
     "fednova": ["learning.algorithm=fednova"],
+    "scaffold of a few, unequal": [
+        *("learning.algorithm=scaffold", "learning.fraction=0.34", "data.name=streaming:uneven"),
+        "topology.peers=6",
+    ],
     "all alike, D-PSGD": ["learning.algorithm=dpsgd"],
 }
 
@@ -59,7 +63,8 @@ def test_peers_with_data_that_grow_end_as_their_simulation(more):
     assert told == sorted(
         (each.peer, each.round, each.rows, each.new) for each in simulated.events if isinstance(each, DataRead)
     )
-    assert told[:2] == [("peer0", 2, FIRST + 2 * MORE, 2 * MORE), ("peer0", 4, FIRST + 4 * MORE, 2 * MORE)]
+    if "data.name=streaming:uneven" not in more:
+        assert told[:2] == [("peer0", 2, FIRST + 2 * MORE, 2 * MORE), ("peer0", 4, FIRST + 4 * MORE, 2 * MORE)]
 
 
 @pytest.mark.fast
