@@ -195,6 +195,46 @@ def compare_readings(before: Federation, after: Federation, peer: str) -> NewRow
     return NewRows(rows, appended, drift)
 
 
+def lacks_rows(new: Digests, old: Digests) -> bool:
+    """Return whether some of the old rows are gone, given the digests of all.
+
+    Examples
+    --------
+    >>> lacks_rows(np.array([1, 2, 3], np.uint64), np.array([3, 1], np.uint64))
+    False
+    >>> lacks_rows(np.array([1, 2, 3], np.uint64), np.array([1, 1], np.uint64))
+    True
+    """
+    return bool(_surplus(old, new).any())
+
+
+def merge_peers(found: Mapping[str, Federation]) -> Federation:
+    """Return one federation of peers, each with the rows that it has in a federation of its own.
+
+    Parameters
+    ----------
+    found
+        By peer, a federation that has its rows; all have samples of one kind.
+    """
+    different = list({id(each): each for each in found.values()}.values())
+    if len(different) == 1:
+        return different[0]
+    features, targets, start = list[torch.Tensor](), list[torch.Tensor](), 0
+    parts: dict[str, dict[str, IntArray]] = {name: {} for name in PARTS}
+    for peer, federation in found.items():
+        rows = rows_of(federation, peer)
+        features.append(federation.dataset.features[torch.from_numpy(rows)])
+        targets.append(federation.dataset.targets[torch.from_numpy(rows)])
+        for name in PARTS:
+            parts[name][peer] = start + np.searchsorted(rows, getattr(federation, name)[peer])
+        start += len(rows)
+    dataset = replace(different[0].dataset, features=torch.cat(features), targets=torch.cat(targets))
+    notes = {peer: each.notes[peer] for peer, each in found.items() if peer in each.notes}
+    keys = {peer: each.keys[peer] for peer, each in found.items() if peer in each.keys}
+    train, validation, test = (parts[name] for name in PARTS)
+    return Federation(dataset, train, validation, test, notes=notes, keys=keys)
+
+
 def population_stability(before: npt.NDArray[np.floating], after: npt.NDArray[np.floating]) -> float:
     r"""Return the population stability index :math:`\sum_i (q_i - p_i) \ln(q_i / p_i)` of two samples of a number.
 
