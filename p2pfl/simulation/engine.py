@@ -389,12 +389,12 @@ async def _play(
         trained = shard.collect(own, int)
         shard.lead(lambda: None if meter is None else meter.samples.count_turns(trained))
 
-    reader = DataReader(data, evaluator, meter=meter, run=run)
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
     faults = Faults.of(resolved.experiment.simulation)
     own = range(0) if meter is None else remaining_rounds(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
+    reader = DataReader(data, evaluator, meter=meter, run=run, judge=judge, first=rounds.start)
     scored = RoundScores(
         evaluator, shard, average=recorded_average(resolved, workers=shard.workers), first=rounds.start
     )
