@@ -29,6 +29,7 @@ from p2pfl.experiment.parts.robustness_parts import mislead
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import scale
+from p2pfl.learning.example_private import ExamplePrivateLearner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,8 @@ class RowsChange:
         Mean loss on the new rows before training on them; ``None`` without new rows.
     drift, feature
         Largest population stability index of a feature, of the new rows against the earlier ones, and that feature.
+    rate
+        Rate at which DP-SGD samples rows, where it rose because there are fewer.
     """
 
     rows: int
@@ -54,6 +57,7 @@ class RowsChange:
     loss: float | None
     drift: float | None
     feature: str | None
+    rate: float | None = None
 
 
 TABLE = "table"
@@ -261,6 +265,7 @@ class GrowingData:
                 loss=losses[peer],
                 drift=float(change.drift.max()) if len(change.drift) else None,
                 feature=self._feature(int(change.drift.argmax())) if len(change.drift) else None,
+                rate=self._higher_rate(before, peer),
             )
             for peer, change in found.items()
             if len(change.rows) or not change.appended
@@ -274,6 +279,14 @@ class GrowingData:
         if any(len(part) for part in parts.values()):
             losses = self.plan.learner.on(new).evaluate(rows, peers=self.peers)["loss"]
         return {peer: float(loss) if len(parts[peer]) else None for peer, loss in zip(self.peers, losses, strict=True)}
+
+    def _higher_rate(self, before: Self, peer: str) -> float | None:
+        """Return the rate at which DP-SGD samples the rows of a peer, if it was lower before."""
+        old, new = before.plan.learner.bare, self.plan.learner.bare
+        if not (isinstance(old, ExamplePrivateLearner) and isinstance(new, ExamplePrivateLearner) and new.noise):
+            return None
+        earlier, now = old.cost(peer)[0], new.cost(peer)[0]
+        return now if now > earlier else None
 
     def _feature(self, number: int) -> str:
         """Return the name of a feature, or its number where columns have no names."""

@@ -36,3 +36,9 @@ def turning(*, peer, peers, seed, round=0):
     x, y = stream(peer=peer, peers=peers, seed=seed, round=round)
     y[FIRST:] = 1 - y[FIRST:]
     return x, y
+
+
+def shrinking(*, peer, peers, seed, round=0):
+    """Rows of which few are left after the beginning."""
+    x, y = stream(peer=peer, peers=peers, seed=seed, round=10)
+    return (x, y) if round == 0 else (x[:40], y[:40])

@@ -398,6 +398,19 @@ def test_single_samples_are_charged_at_the_rate_of_the_rows_of_each_round():
     }
 
 
+def test_fewer_rows_cost_single_samples_more_and_the_notice_says_so():
+    experiment = growing(
+        *("learning.example_noise=1.0", "learning.max_norm=1.0", "learning.dtype=float32"),
+        "data.name=streaming:shrinking",
+    )
+    notices = []
+    meter = timeless(live(experiment, MemoryTransport(), notice=notices.append))["peer0"].peer.meter
+    first = next(each for each in notices if isinstance(each, DataRead) and each.peer == "peer0")
+    assert first.rate == 16 / first.train
+    assert first.rate in {steps.rate for steps in meter.samples.own["peer0"]}
+    assert "each round costs single samples more epsilon" in str(first)
+
+
 REFUSED = {
     "data.refresh=2": "is no table or function of each peer",
     "learning.schedule={name='StepLR', options={step_size=2}, by='step'}": "more rows make more steps in a round",
