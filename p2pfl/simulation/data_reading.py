@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from p2pfl.algorithms import State
-from p2pfl.experiment.growing_data import GrowingData
+from p2pfl.core.errors import InputError
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.growing_data import TABLE, GrowingData
 from p2pfl.learning import Learner
 from p2pfl.results import Run
-from p2pfl.results.notices.kinds import DataRead
+from p2pfl.results.notices.kinds import DataRead, DataUnreadable
 from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.evaluation_size import Evaluator, MeanModel
 
@@ -46,11 +48,33 @@ class DataReader:
         """
         before = self.data
         if before.due(round):
-            self.data = before.again(round)
-            plan = self.evaluator.plan = self.data.plan
-            self.average = MeanModel(plan, self.evaluator.shard, self.evaluator.scope)
-            if self.meter is not None:
-                self.meter.samples.follow(plan.learner)
-            changes = self.data.changes(before, state.rows)
-            self.run.log([DataRead(peer=peer, round=round, **asdict(change)) for peer, change in changes.items()])
+            self.data, failed = before.again(round)
+            self.run.log([DataUnreadable(peer=peer, round=round, message=text) for peer, text in failed.items()])
+            if self.data.read != before.read:
+                self._take()
+                changes = self.data.changes(before, state.rows)
+                self.run.log([DataRead(peer=peer, round=round, **asdict(change)) for peer, change in changes.items()])
         return self.data.plan.learner
+
+    def _take(self) -> None:
+        """Evaluate on these data from here on."""
+        plan = self.evaluator.plan = self.data.plan
+        self.average = MeanModel(plan, self.evaluator.shard, self.evaluator.scope)
+        if self.meter is not None:
+            self.meter.samples.follow(plan.learner)
+
+
+def check_resumption(experiment: Experiment) -> None:
+    """Refuse to go on with a simulation whose features are scaled by rows of the beginning that nobody knows.
+
+    Raises
+    ------
+    InputError
+        Its peers read tables again, whose rows of now would give another scale.
+    """
+    data = experiment.data
+    if data.refresh is not None and data.scale and data.name == TABLE:
+        raise InputError(
+            "a simulation with data.scale and data.refresh cannot go on, because its tables may have grown and its "
+            "checkpoints do not keep the mean and deviation of the beginning; simulate it anew"
+        )

@@ -14,3 +14,18 @@ def stream(*, peer, peers, seed, round=0, more=MORE, shift=0.0):
     x = torch.from_numpy(draw(seed, "stream", peer).standard_normal((4000, 3)))[:size]
     x[FIRST:] += shift
     return x, (x[:, 0] + x[:, 1] > 0).long()
+
+
+def uneven(*, peer, peers, seed, round=0):
+    """Rows of which one peer gets many more than the others after the beginning."""
+    place = sorted(peers).index(peer)
+    size = FIRST + (0 if round == 0 else 400 if place == 2 else 10 * place)
+    x = torch.from_numpy(draw(seed, "uneven", peer).standard_normal((1000, 3)))[:size]
+    return x, (x[:, 0] + (place - 1) * x[:, 1] > 0).long()
+
+
+def failing(*, peer, peers, seed, round=0):
+    """Rows that one peer cannot read once."""
+    if round == 2 and peer == "peer0":
+        raise OSError("the disk is busy")
+    return stream(peer=peer, peers=peers, seed=seed, round=round)
