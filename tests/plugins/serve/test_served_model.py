@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tracemalloc
 from datetime import UTC, datetime
 
 import msgspec
@@ -39,7 +40,8 @@ def test_numbers_and_nulls_of_json_are_the_cells_of_a_table(served):
 
 def test_a_description_names_round_columns_and_classes_and_no_path(served, trained):
     about = served.describe()
-    assert (about["peer"], about["round"], about["since"]) == ("peer0", 3, "2026-11-27T00:00:00+00:00")
+    assert (about["run"], about["peer"], about["round"]) == ("run", "peer0", 3)
+    assert about["since"] == "2026-11-27T00:00:00+00:00"
     assert [column["name"] for column in about["columns"]] == ["age", "sex", "ward", "weight"]
     assert about["columns"][1]["levels"] == ["f", "m"]
     assert (about["target"], about["classes"]) == ("outcome", ["well", "ill"])
@@ -121,11 +123,32 @@ def test_a_model_of_arrays_takes_nested_lists(tmp_path):
     samples = np.random.default_rng(1).integers(0, 17, (5, *shape))
     expected = ArrayPredictor.load(path).predict(samples)
     assert served.answer(json.dumps(samples.tolist()).encode())["predictions"] == expected.labels
-    for wrong, sentence in (([[1], [1, 2]], "lists of different lengths"), ([["a"]], "something other than numbers")):
-        with pytest.raises(RequestError, match=sentence):
+    zeros = np.zeros(shape, int).tolist()
+    first = zeros
+    while isinstance(first[0], list):
+        first = first[0]
+    first[0] = True
+    assert len(served.answer(json.dumps([zeros]).encode())["predictions"]) == 1
+    with pytest.raises(RequestError, match="more than 10000"):
+        served.answer(json.dumps([zeros] * (MAX_ROWS + 1), separators=(",", ":")).encode())
+    for value in ("a", None, [1]):
+        first[0] = value
+        with pytest.raises(RequestError, match=r"Expected `bool \| float`, got"):
+            served.answer(json.dumps([zeros]).encode())
+    for wrong in ([[1], [1, 2]], [[1, 2]], [[]], [[zeros]]):
+        with pytest.raises(RequestError, match=r"other samples than the model takes \(Expected .* at `\$"):
             served.answer(json.dumps(wrong).encode())
-    with pytest.raises(RequestError, match="of shape"):
-        served.answer(b"[[1, 2]]")
+    for wrong, sentence in ((b"{}", "Expected `array`"), (b"[]", "at least one row"), (b"[", "is not JSON")):
+        with pytest.raises(RequestError, match=sentence):
+            served.answer(wrong)
+    bomb = json.dumps(["x" * 30_000, *[""] * 2_000]).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestError, match="got `str`"):
+            served.answer(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("cut", [0, 4, 200, -1])
