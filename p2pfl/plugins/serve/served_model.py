@@ -103,7 +103,10 @@ class ServedModel:
                 f"{path.name} is a part of a model of several peers and predicts nothing by itself; use p2pfl predict "
                 "--live"
             )
-        if not all(bool(torch.isfinite(each).all()) for each in saved.module.state_dict().values()):
+        # The figures of a model that follows from totals may be undefined, such as the dispersion under a ridge.
+        if saved.exact is None and not all(
+            bool(torch.isfinite(each).all()) for each in saved.module.state_dict().values()
+        ):
             raise InputError(f"{path.name} has parameters that are not finite numbers; train the model again")
         round = metadata.get("round")
         if round is not None and ROUND.fullmatch(round) is None:

@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 import msgspec
 import numpy as np
 import pytest
+import safetensors
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.plugins.serve.served_model import MAX_ROWS, RequestError, ServedModel
 from p2pfl.results.models import ArrayPredictor, Predictor
+from p2pfl.results.saved_models import model_file as model_file_of
 from p2pfl.simulation import simulate
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
@@ -103,8 +105,13 @@ def test_a_model_from_totals_answers_as_predict_does(tmp_path, trained):
     path = tmp_path / "run" / "peers" / "peer0.safetensors"
     served = ServedModel.read(path, path.read_bytes(), now=NOW)
     expected = Predictor.load(path).predict(trained / "peer2.csv")
-    answer = served.answer(json.dumps(rows_of(trained / "peer2.csv")).encode())
+    rows = json.dumps(rows_of(trained / "peer2.csv")).encode()
+    answer = served.answer(rows)
     np.testing.assert_array_equal(answer["probabilities"], expected.values)
+    with safetensors.safe_open(path, "pt") as file:
+        about, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    tensors["dispersion"].fill_(float("nan"))
+    assert ServedModel.read(path, model_file_of(tensors, about), now=NOW).answer(rows) == answer
 
 
 def test_a_model_of_arrays_takes_nested_lists(tmp_path):
