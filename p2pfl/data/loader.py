@@ -269,7 +269,7 @@ def source_of(
     check_name(name)
     load = SOURCES[name]
     check_options(name, load, options)
-    return load(data_dir, **options)
+    return load(data_dir, reading, **options) if load is own_table else load(data_dir, **options)
 
 
 def check_options(name: str, load: Callable[..., Any], options: Mapping[str, Any]) -> None:

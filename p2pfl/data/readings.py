@@ -35,11 +35,14 @@ class DataPosition:
         Number of rows.
     digest
         Digest of all rows, in their order.
+    judged
+        Round before which the rows changed that judge its models.
     """
 
     round: int
     rows: int
     digest: str
+    judged: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,22 @@ def digest_rows(features: torch.Tensor, targets: torch.Tensor, *, key: bytes = b
     >>> bool(first == third), bool(first == second)
     (True, False)
     """
-    raw = [_bytes(each) for each in (features, targets)]
-    each = [
-        hashlib.blake2b(b"".join(row.tobytes() for row in pair), digest_size=8, key=key).digest()
-        for pair in zip(*raw, strict=True)
-    ]
-    return np.frombuffer(b"".join(each), np.uint64)
+    raw = np.concatenate([_bytes(each) for each in (features, targets)], axis=1)  # [n, bytes]
+    words = np.zeros((len(raw), -(-raw.shape[1] // 8) * 8), np.uint8)
+    words[:, : raw.shape[1]] = raw
+    first = np.frombuffer(hashlib.blake2b(key, digest_size=8).digest(), "<u8")
+    digests: Digests = np.broadcast_to(first, len(raw)).astype(np.uint64)
+    for word in np.ascontiguousarray(words).view("<u8").T:
+        digests = _mixed(digests ^ word)
+    return digests
+
+
+def _mixed(words: Digests) -> Digests:
+    """Return the next numbers of the generator SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
 
 
 def _bytes(values: torch.Tensor) -> npt.NDArray[np.uint8]:
@@ -108,7 +121,7 @@ def divide_by_digest(
     >>> rows = torch.arange(2000.0).reshape(1000, 2)
     >>> train, validation, held = divide_by_digest(rows, rows[:, 0], seed=7, test=0.2, validation=0.0)
     >>> len(train), len(validation), len(held)
-    (807, 0, 193)
+    (801, 0, 199)
     >>> shorter = divide_by_digest(rows[:500], rows[:500, 0], seed=7, test=0.2, validation=0.0)
     >>> bool((shorter[2] == held[held < 500]).all())
     True
@@ -131,6 +144,12 @@ def digests_of(federation: Federation, peer: str) -> Digests:
     return digest_rows(federation.dataset.features[rows], federation.dataset.targets[rows])
 
 
+def judging_rows(federation: Federation, peer: str, digests: Digests) -> Digests:
+    """Return, out of the digests of all rows of a peer, those of the rows that judge its models."""
+    part = federation.validation[peer] if len(federation.validation[peer]) else federation.train[peer]
+    return digests[np.searchsorted(rows_of(federation, peer), part)]
+
+
 def position_of(digests: Digests, *, round: int) -> DataPosition:
     """Return the position after a reading before a round, given the digests of its rows."""
     return DataPosition(round, len(digests), hashlib.sha256(digests.tobytes()).hexdigest()[:32])
@@ -149,7 +168,7 @@ def shorten(federation: Federation, peer: str, position: DataPosition) -> Federa
         Position of an earlier reading.
     """
     digests = digests_of(federation, peer)[: position.rows]
-    if position_of(digests, round=position.round) != position:
+    if position_of(digests, round=position.round).digest != position.digest:
         return None
     first = rows_of(federation, peer)[: position.rows]
 
@@ -160,18 +179,69 @@ def shorten(federation: Federation, peer: str, position: DataPosition) -> Federa
     return replace(federation, train=train, validation=validation, test=test)
 
 
+def _surplus(new: Digests, old: Digests) -> npt.NDArray[np.bool_]:
+    """Return which digests occur more often than among the old ones, the last of equal ones, ``[n]``."""
+    order = np.argsort(new, kind="stable")
+    ranked, earlier = new[order], np.sort(old)
+    place = np.arange(len(new)) - np.searchsorted(ranked, ranked)  # of each among its equals
+    known = np.searchsorted(earlier, ranked, side="right") - np.searchsorted(earlier, ranked)
+    surplus = np.zeros(len(new), bool)
+    surplus[order] = place >= known
+    return surplus
+
+
 def compare_readings(before: Federation, after: Federation, peer: str) -> NewRows:
     """Return which rows of a peer are new, and how they differ from those before."""
     old, new = digests_of(before, peer), digests_of(after, peer)
     appended = len(new) >= len(old) and bool((new[: len(old)] == old).all())
-    fresh = np.arange(len(new)) >= len(old) if appended else ~np.isin(new, old)
+    fresh = np.arange(len(new)) >= len(old) if appended else _surplus(new, old)
     rows = rows_of(after, peer)[fresh]
     drift = np.zeros(0)
     if len(old) and len(rows):
-        earlier, later = before.dataset.features.flatten(1), after.dataset.features.flatten(1)
+        earlier, later = (each.dataset.features.reshape(len(each.dataset), -1) for each in (before, after))
         pairs = zip(earlier[rows_of(before, peer)].numpy().T, later[rows].numpy().T, strict=True)
         drift = np.array([population_stability(one, other) for one, other in pairs])  # [F]
     return NewRows(rows, appended, drift)
+
+
+def lacks_rows(new: Digests, old: Digests) -> bool:
+    """Return whether some of the old rows are gone, given the digests of all.
+
+    Examples
+    --------
+    >>> lacks_rows(np.array([1, 2, 3], np.uint64), np.array([3, 1], np.uint64))
+    False
+    >>> lacks_rows(np.array([1, 2, 3], np.uint64), np.array([1, 1], np.uint64))
+    True
+    """
+    return bool(_surplus(old, new).any())
+
+
+def merge_peers(found: Mapping[str, Federation]) -> Federation:
+    """Return one federation of peers, each with the rows that it has in a federation of its own.
+
+    Parameters
+    ----------
+    found
+        By peer, a federation that has its rows; all have samples of one kind.
+    """
+    different = list({id(each): each for each in found.values()}.values())
+    if len(different) == 1:
+        return different[0]
+    features, targets, start = list[torch.Tensor](), list[torch.Tensor](), 0
+    parts: dict[str, dict[str, IntArray]] = {name: {} for name in PARTS}
+    for peer, federation in found.items():
+        rows = rows_of(federation, peer)
+        features.append(federation.dataset.features[torch.from_numpy(rows)])
+        targets.append(federation.dataset.targets[torch.from_numpy(rows)])
+        for name in PARTS:
+            parts[name][peer] = start + np.searchsorted(rows, getattr(federation, name)[peer])
+        start += len(rows)
+    dataset = replace(different[0].dataset, features=torch.cat(features), targets=torch.cat(targets))
+    notes = {peer: each.notes[peer] for peer, each in found.items() if peer in each.notes}
+    keys = {peer: each.keys[peer] for peer, each in found.items() if peer in each.keys}
+    train, validation, test = (parts[name] for name in PARTS)
+    return Federation(dataset, train, validation, test, notes=notes, keys=keys)
 
 
 def population_stability(before: npt.NDArray[np.floating], after: npt.NDArray[np.floating]) -> float:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Self
 
+import numpy as np
 import torch
 
 from p2pfl.algorithms import Statistics
 from p2pfl.core.errors import DataError
 from p2pfl.core.rows import Rows
 from p2pfl.data import Federation
-from p2pfl.data.readings import DataPosition, NewRows, compare_readings, digests_of, position_of, shorten
+from p2pfl.data.readings import (
+    DataPosition,
+    Digests,
+    NewRows,
+    compare_readings,
+    digests_of,
+    judging_rows,
+    lacks_rows,
+    merge_peers,
+    position_of,
+    shorten,
+)
 from p2pfl.experiment.parts.robustness_parts import mislead
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import scale
+from p2pfl.learning.example_private import ExamplePrivateLearner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +46,8 @@ class RowsChange:
         Mean loss on the new rows before training on them; ``None`` without new rows.
     drift, feature
         Largest population stability index of a feature, of the new rows against the earlier ones, and that feature.
+    rate
+        Rate at which DP-SGD samples rows, where it rose because there are fewer.
     """
 
     rows: int
@@ -43,6 +57,15 @@ class RowsChange:
     loss: float | None
     drift: float | None
     feature: str | None
+    rate: float | None = None
+
+
+TABLE = "table"
+"""Data set of files that belong to one peer each."""
+
+
+class ShorterDataError(DataError):
+    """A table lacks rows that it had."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +80,46 @@ class GrowingData:
         Names of the local peers.
     statistics
         Statistics by which the features are scaled; ``None`` without them. They stay those of the beginning.
+    digests
+        By peer, digests of its rows, before they were scaled; of no peer if the data are read once.
     read
-        Round before which the data were last read.
+        By peer, round before which its data were last read; 0 where it is missing.
+    doubted
+        By peer, digest of a table that lacked earlier rows and was not taken, as it may be half written.
+    judged
+        By peer, round before which the rows changed that judge its models; 0 where it is missing.
+    told
+        By peer, which kind of reading failed, if the last one did.
     """
 
     plan: Plan
     peers: tuple[str, ...]
     statistics: Statistics | None = None
-    read: int = 0
+    digests: Mapping[str, Digests] = field(default_factory=dict)
+    read: Mapping[str, int] = field(default_factory=dict)
+    doubted: Mapping[str, str] = field(default_factory=dict)
+    judged: Mapping[str, int] = field(default_factory=dict)
+    told: Mapping[str, type[DataError]] = field(default_factory=dict)
 
-    def due(self, round: int) -> bool:
-        """Return whether the peers read their data again before a round.
+    @classmethod
+    def of(cls, plan: Plan, peers: tuple[str, ...]) -> Self:
+        """Return those of a plan whose features are not scaled yet; this may take a while."""
+        grows = plan.experiment.data.refresh is not None
+        return cls(plan, peers, digests={peer: digests_of(plan.federation, peer) for peer in peers if grows})
 
-        A peer that was away reads in the first round that it plays after one in which the others read.
+    def scaled(self, plan: Plan, statistics: Statistics | None) -> Self:
+        """Return the same rows in a plan whose features are scaled by statistics."""
+        return replace(self, plan=plan, statistics=statistics)
+
+    def due(self, round: int) -> tuple[str, ...]:
+        """Return the peers that read their data again before a round.
+
+        A peer that was away, or could not read, reads in the first round that it plays after that of the others.
         """
         apart = self.plan.experiment.data.refresh
-        return apart is not None and self._reading(round) > self.read
+        if apart is None:
+            return ()
+        return tuple(peer for peer in self.peers if self.read.get(peer, 0) < self._reading(round))
 
     def _reading(self, round: int) -> int:
         apart = self.plan.experiment.data.refresh or 1
@@ -80,54 +127,121 @@ class GrowingData:
 
     def position(self, peer: str) -> DataPosition | None:
         """Return the rows that a peer has, for its checkpoint; ``None`` if its data are read once."""
-        return self._positions.get(peer)
+        rows = self.digests.get(peer)
+        if rows is None:
+            return None
+        return replace(position_of(rows, round=self.read.get(peer, 0)), judged=self.judged.get(peer, 0))
 
-    @cached_property
-    def _positions(self) -> dict[str, DataPosition]:
-        """Positions of all local peers, computed once after a reading."""
-        if self.plan.experiment.data.refresh is None:
-            return {}
-        return {peer: position_of(digests_of(self.plan.federation, peer), round=self.read) for peer in self.peers}
+    def again(self, round: int) -> tuple[Self, dict[str, str]]:
+        """Return the data as they are now, read before a round by the peers for which it is due.
 
-    def again(self, round: int) -> Self:
-        """Return the plan with the data as they are now, read before a round.
+        A peer whose data cannot be read keeps those that it has, and reads before the next round. So does one whose
+        table lacks earlier rows, until two readings in a row agree.
+
+        Returns
+        -------
+        tuple
+            The data, and by peer why its reading failed, where the one before had not failed for such a reason.
+        """
+        reading, due = self._reading(round), self.due(round)
+        found, failed = self._found(due, reading)
+        digests = {peer: digests_of(federation, peer) for peer, federation in found.items()}
+        doubted = dict[str, str]()
+        if self.plan.experiment.data.name == TABLE:
+            for peer, rows in digests.items():
+                text = position_of(rows, round=reading).digest
+                if lacks_rows(rows, self.digests[peer]) and self.doubted.get(peer) != text:
+                    doubted[peer] = text
+                    failed[peer] = ShorterDataError(
+                        f"its table has {len(rows):,} rows and lacks some of the {len(self.digests[peer]):,} that it "
+                        "had; it takes them if the next reading finds the same"
+                    )
+        digests = {peer: rows for peer, rows in digests.items() if peer not in failed}
+        new = {peer: str(error) for peer, error in failed.items() if self.told.get(peer) is not type(error)}
+        told = {peer: type(error) for peer, error in failed.items()}
+        others = {peer: kind for peer, kind in self.told.items() if peer not in due}
+        judged = {
+            peer: round
+            for peer, rows in digests.items()
+            if not np.array_equal(
+                judging_rows(found[peer], peer, rows),
+                judging_rows(self.plan.federation, peer, self.digests[peer]),
+            )
+        }
+        made = replace(
+            self,
+            plan=self._merged({peer: found[peer] for peer in digests}) if digests else self.plan,
+            digests={**self.digests, **digests},
+            judged={**self.judged, **judged},
+            read={**self.read, **dict.fromkeys(digests, reading)},
+            doubted={peer: text for peer, text in self.doubted.items() if peer not in due} | doubted,
+            told=others | told,
+        )
+        return made, new
+
+    def _found(self, peers: tuple[str, ...], reading: int) -> tuple[dict[str, Federation], dict[str, DataError]]:
+        """Return by peer the federation that has its data as they are now, and by peer why there is none."""
+        try:
+            return dict.fromkeys(peers, self._load(peers, reading)), {}
+        except DataError as error:
+            if len(peers) == 1:
+                return {}, {peers[0]: error}
+        found, failed = dict[str, Federation](), dict[str, DataError]()
+        for peer in peers:
+            try:
+                found[peer] = self._load((peer,), reading)
+            except DataError as error:
+                failed[peer] = error
+        return found, failed
+
+    def _load(self, peers: tuple[str, ...], reading: int) -> Federation:
+        plan = self.plan
+        names = tuple(sorted({*plan.topology.peers, *plan.experiment.learning.without}))
+        federation = mislead(federate_data(plan.experiment, names, peers, reading=reading), plan.attack)
+        _check_alike(plan.federation, federation)
+        return federation
+
+    def _merged(self, found: Mapping[str, Federation]) -> Plan:
+        """Return the plan with the data of some peers that were read, scaled, and of the others as they were."""
+        parts = dict.fromkeys(self.peers, self.plan.federation)
+        scaled = dict[int, Federation]()
+        for peer, federation in found.items():
+            if id(federation) not in scaled:
+                scaled[id(federation)] = self._on(federation).federation
+            parts[peer] = scaled[id(federation)]
+        federation = merge_peers(parts)
+        return replace(self.plan, federation=federation, learner=self.plan.learner.on(federation))
+
+    def _on(self, federation: Federation) -> Plan:
+        """Return the plan on data, scaled."""
+        made = replace(self.plan, federation=federation)
+        if self.statistics is not None:
+            return scale(made, self.statistics)
+        return replace(made, learner=self.plan.learner.on(federation))
+
+    def resumed(self, positions: Mapping[str, DataPosition]) -> tuple[Self, list[str]]:
+        """Return the plan with the rows of checkpoints, and the peers whose data no longer begin with these.
+
+        They are found before features are scaled.
 
         Raises
         ------
         DataError
             The data cannot be read, or are of another kind than at the beginning.
         """
-        plan, reading = self.plan, self._reading(round)
-        names = tuple(sorted({*plan.topology.peers, *plan.experiment.learning.without}))
-        federation = mislead(federate_data(plan.experiment, names, self.peers, reading=reading), plan.attack)
-        _check_alike(plan.federation, federation)
-        made = replace(plan, federation=federation, learner=plan.learner)
-        if self.statistics is not None:
-            made = scale(made, self.statistics)
-        else:
-            made = replace(made, learner=plan.learner.on(federation))
-        return replace(self, plan=made, read=reading)
-
-    def resumed(self, positions: Mapping[str, DataPosition]) -> tuple[Self, list[str]]:
-        """Return the plan with the rows of checkpoints, and the peers whose data no longer begin with these.
-
-        Raises
-        ------
-        DataError
-            As :meth:`again`.
-        """
         if not positions:
             return self, []
-        made, changed = self.again(max(position.round for position in positions.values())), list[str]()
-        federation = made.plan.federation
+        federation, changed = self._load(self.peers, max(each.round for each in positions.values())), list[str]()
         for peer, position in sorted(positions.items()):
             shorter = shorten(federation, peer, position)
             if shorter is None:
                 changed.append(peer)
             else:
                 federation = shorter
-        plan = replace(made.plan, federation=federation, learner=made.plan.learner.on(federation))
-        return replace(made, plan=plan), changed
+        digests = {peer: digests_of(federation, peer) for peer in self.peers}
+        read = {peer: position.round for peer, position in positions.items()}
+        judged = {peer: position.judged for peer, position in positions.items()}
+        return replace(self, plan=self._on(federation), digests=digests, read=read, judged=judged), changed
 
     def changes(self, before: Self, rows: Rows) -> dict[str, RowsChange]:
         """Return what became of the rows of each peer since the reading before, if anything did.
@@ -151,6 +265,7 @@ class GrowingData:
                 loss=losses[peer],
                 drift=float(change.drift.max()) if len(change.drift) else None,
                 feature=self._feature(int(change.drift.argmax())) if len(change.drift) else None,
+                rate=self._higher_rate(before, peer),
             )
             for peer, change in found.items()
             if len(change.rows) or not change.appended
@@ -164,6 +279,14 @@ class GrowingData:
         if any(len(part) for part in parts.values()):
             losses = self.plan.learner.on(new).evaluate(rows, peers=self.peers)["loss"]
         return {peer: float(loss) if len(parts[peer]) else None for peer, loss in zip(self.peers, losses, strict=True)}
+
+    def _higher_rate(self, before: Self, peer: str) -> float | None:
+        """Return the rate at which DP-SGD samples the rows of a peer, if it was lower before."""
+        old, new = before.plan.learner.bare, self.plan.learner.bare
+        if not (isinstance(old, ExamplePrivateLearner) and isinstance(new, ExamplePrivateLearner) and new.noise):
+            return None
+        earlier, now = old.cost(peer)[0], new.cost(peer)[0]
+        return now if now > earlier else None
 
     def _feature(self, number: int) -> str:
         """Return the name of a feature, or its number where columns have no names."""

@@ -313,7 +313,11 @@ class Plan:
         return self.claims and not self.protection.secret
 
     def examples(
-        self, rounds: int, *, played: Mapping[str, Mapping[SampledSteps, int]] | None = None
+        self,
+        rounds: int,
+        *,
+        played: Mapping[str, Mapping[SampledSteps, int]] | None = None,
+        delta: float | None = None,
     ) -> dict[str, Any] | None:
         """Return the guarantee for single samples of the peer that is worst off; ``None`` if there is none.
 
@@ -326,6 +330,8 @@ class Plan:
         played
             Rounds that were really played, instead: for each peer the number of rounds by their sampling, including
             repeated rounds and earlier runs.
+        delta
+            Another delta than ``privacy.delta``.
 
         Returns
         -------
@@ -337,7 +343,7 @@ class Plan:
             return None
         if self.recomputable:
             return None
-        delta = self.experiment.privacy.delta
+        delta = self.experiment.privacy.delta if delta is None else delta
         guarantee = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
         return guarantee | {"delta": delta, "clip": learner.clip}
 

@@ -197,17 +197,14 @@ class TelemetrySettings(Section, frozen=True):
     ----------
     share
         ``none``; ``health``: rounds, waits, neighbours, bytes, durations and what went wrong; ``scores``: also losses,
-        scores and the privacy spent.
+        scores and the privacy spent; ``unaccounted``: scores although a claimed guarantee does not cover them.
     observers
         File with the public keys of those who may look (``p2pfl identity NAME --roster``); a running peer notices
         changes.
-    unaccounted
-        Share scores although a claimed guarantee does not cover them.
     """
 
-    share: Literal["none", "health", "scores"] = "none"
+    share: Literal["none", "health", "scores", "unaccounted"] = "none"
     observers: Reference | None = None
-    unaccounted: bool = False
 
 
 class SlowSettings(Section, frozen=True):

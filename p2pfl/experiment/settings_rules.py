@@ -706,11 +706,9 @@ SHARED = tuple(
             "name one, which p2pfl identity NAME --roster FILE writes",
         ),
         (
-            lambda it: (
-                it.experiment.telemetry.share == "scores" and it.claims and not it.experiment.telemetry.unaccounted
-            ),
+            lambda it: it.experiment.telemetry.share == "scores" and it.claims,
             "with private noise, whose guarantee does not cover scores of private data",
-            'set it to "health", or set telemetry.unaccounted = true',
+            'set it to "health", or to "unaccounted" to share them all the same',
         ),
         (
             lambda it: it.mode.hides and it.experiment.privacy.participation < 1,

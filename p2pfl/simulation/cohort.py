@@ -465,7 +465,9 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     contested |= hidden.hidden and (workers > 1 or (drawn and not plan.protection.secret))
     plain = not contested and type(plan.protection.mode) in {NoPrivacy, Independent, Pairwise}
     sized = workers == 1 or not average.weighted or average.mean_samples is not None
-    if traits.idle_weighs:  # by a weight that the stand-in tells
+    if traits.idle_weighs:  # by a weight that the stand-in tells, from the numbers of samples at the beginning
+        if average.weighted and plan.experiment.data.refresh is not None:
+            return None
         samples = plan.learner.samples(plan.topology.peers) if average.weighted else torch.ones(1)
         sized = workers == 1 and bool((samples > 0).all())
     lasting = not (simulated.loss or simulated.absence or plan.asynchronous)

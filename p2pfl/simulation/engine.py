@@ -39,7 +39,7 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.best_models import BestModels, judge_of
 from p2pfl.simulation.cohort import recorded_average, sampled_average
-from p2pfl.simulation.data_reading import DataReader
+from p2pfl.simulation.data_reading import DataReader, check_resumption
 from p2pfl.simulation.evaluation_size import Evaluator, RoundScores, Scores, train_apart
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
@@ -243,14 +243,16 @@ async def simulate_part(
             run.note_data(digests(resolved.federation))
         first = time.perf_counter()
         if left is not None:
+            check_resumption(wanted)
             resolved = resolved.continuing(secret=left.facts.secret)
+        data = GrowingData.of(resolved, shard.peers)
         if wanted.data.scale:
             record_runs(resolved, shard.peers, now=begun.began)
             resolved, statistics = open_statistics(resolved, shard, sent=sent)
             agreed["statistics"] = report_statistics(statistics)
         run.describe(describe_model(resolved))
         evaluator = Evaluator(resolved, shard)
-        data = GrowingData(resolved, shard.peers, statistics)
+        data = data.scaled(resolved, statistics)
         state, work, meter, scored, best = await _play(
             resolved,
             shard,
@@ -404,13 +406,13 @@ async def _play(
         trained = shard.collect(own, int)
         shard.lead(lambda: None if meter is None else meter.samples.count_turns(trained))
 
-    reader = DataReader(data, evaluator, meter=meter, run=run)
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
     trace = digest_trace(average_of(resolved.algorithm))
     faults = Faults.of(resolved.experiment.simulation)
     own = range(0) if meter is None else remaining_rounds(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
+    reader = DataReader(data, evaluator, meter=meter, run=run, judge=judge, first=rounds.start)
     scored = RoundScores(
         evaluator, shard, average=recorded_average(resolved, workers=shard.workers), first=rounds.start
     )

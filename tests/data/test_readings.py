@@ -1,5 +1,7 @@
 """Rows that come later: each stays in its part, and what is new is found and compared."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -86,6 +88,34 @@ def test_new_rows_are_found_where_old_ones_have_left():
     change = compare_readings(read(3), _last(read(4), 40), "ada")
     assert not change.appended
     assert len(change.rows) == MORE
+
+
+def test_a_row_that_comes_a_second_time_is_new():
+    before = read(3)
+    rows = rows_of(before, "ada")
+    kept = _rows(before, rows[1:])
+    again = _rows(before, np.append(rows[1:], rows[5:8]))
+    change = compare_readings(kept, again, "ada")
+    assert (change.appended, len(change.rows)) == (True, 3)
+    moved = _rows(before, np.append(rows[2:], rows[5:8]))
+    change = compare_readings(kept, moved, "ada")
+    assert (change.appended, len(change.rows)) == (False, 3)
+
+
+def _rows(federation, chosen):
+    """A federation of these rows, in this order, all for training."""
+    data, where = federation.dataset, torch.from_numpy(chosen)
+    data = replace(data, features=data.features[where], targets=data.targets[where])
+    none = {"ada": np.arange(0)}
+    return type(federation)(data, {"ada": np.arange(len(chosen))}, none, none)
+
+
+def test_equal_digests_are_no_more_frequent_than_chance_has_it():
+    grid = torch.cartesian_prod(torch.arange(400.0), torch.arange(500.0))
+    digests = digest_rows(grid, torch.zeros(len(grid), dtype=torch.int64))
+    assert len(np.unique(digests)) == len(grid)
+    bits = np.unpackbits(digests.view(np.uint8)).reshape(-1, 64).mean(0)
+    assert np.abs(bits - 0.5).max() < 0.006  # five standard deviations
 
 
 def _last(federation, count):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import urllib.parse
 
 from p2pfl.plugins.serve.answers import Answers
 from p2pfl.plugins.serve.http_server import HttpServer
@@ -13,10 +14,12 @@ async def answering(newest, *, host="127.0.0.1", notes=None, **options):
     """Serve a model; the context is a function that asks, and returns the status and the content."""
     answers = Answers(newest, notify=(notes if notes is not None else []).append, **options)
     try:
-        async with HttpServer(answers, host=host).listening(0) as port:
+        server = HttpServer(answers, host=host)
+        async with server.listening(0) as url:
+            port = urllib.parse.urlsplit(url).port
 
             async def ask(data):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                reader, writer = await asyncio.open_connection(urllib.parse.urlsplit(url).hostname, port)
                 try:
                     writer.write(data)
                     if data.endswith(b"..."):  # the client leaves in the middle
@@ -29,7 +32,7 @@ async def answering(newest, *, host="127.0.0.1", notes=None, **options):
                     with contextlib.suppress(OSError):
                         await writer.wait_closed()
 
-            ask.port, ask.answers = port, answers
+            ask.url, ask.port, ask.answers, ask.server = url, port, answers, server
             yield ask
     finally:
         answers.close()

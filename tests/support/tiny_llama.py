@@ -71,9 +71,12 @@ def make_trainer(model, peer, folder, *, kind=None, arguments=None, count=8, **s
     )
 
 
-def texts(peer, peers, seed, count=64):
-    """Return sequences that count up by a step, and their next tokens, as samples of an experiment."""
-    del peers
+def texts(peer, peers, seed, count=64, first=None):
+    """Return sequences that count up by a step, and their next tokens, as samples of an experiment.
+
+    The first peer may have another number of them.
+    """
+    count = first if first is not None and peer == peers[0] else count
     tokens = sequences(peer, count, seed=seed).tokens
     return tokens, torch.cat([tokens[:, 1:], torch.full((count, 1), -100)], dim=1)
 

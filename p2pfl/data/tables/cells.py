@@ -92,7 +92,7 @@ class TextCells:
         return f"{self.source}, {f'row {place + 1}' if self._lines is None else f'line {self._lines[place]}'}"
 
 
-def read(source: Any, *, header: bool = True) -> TextCells:
+def read(source: Any, *, header: bool = True, growing: bool = False) -> TextCells:
     """Read a table.
 
     Parameters
@@ -102,6 +102,8 @@ def read(source: Any, *, header: bool = True) -> TextCells:
         polars and pyarrow are.
     header
         True if the first row of a CSV file names the columns; otherwise their names are "0", "1", ...
+    growing
+        True if somebody may write the file at the same time, so that it can be half written.
 
     Returns
     -------
@@ -111,15 +113,40 @@ def read(source: Any, *, header: bool = True) -> TextCells:
     Raises
     ------
     DataError
-        The file is missing or damaged, has no rows, or needs a package that is not installed.
+        The file is missing or damaged, has no rows, or needs a package that is not installed; or it is half written.
     """
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
+        if growing:
+            return _unchanged(path, header=header)
         cells = _parquet(path) if path.suffix.lower() in PARQUET else _csv(path, header=header)
     else:
         cells = _frame(source)
     if not len(cells):
         raise DataError(f"{cells.source} has no rows of data; check the file and the option `header`")
+    return cells
+
+
+def _unchanged(path: Path, *, header: bool) -> TextCells:
+    """Return the cells of a file that others may write, if it is whole and nobody wrote it meanwhile."""
+
+    def state() -> tuple[int, ...]:
+        found = path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    try:
+        before = state()
+        cells = read(path, header=header)
+        if path.suffix.lower() not in PARQUET:
+            with path.open("rb") as file:
+                file.seek(max(0, before[1] - 4))
+                last = file.read(4).rstrip(b"\0")  # half a letter of UTF-16
+            if not last.endswith((b"\n", b"\r")):
+                raise DataError(f"the last line of {path} does not end, so it may be half written; end each line")
+        if state() != before:
+            raise DataError(f"{path} was written while it was read; replace it by a file that is whole (rename)")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error}); check it") from None
     return cells
 
 

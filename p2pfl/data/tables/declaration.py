@@ -289,6 +289,7 @@ PEER = "{peer}"
 
 def table(
     data_dir: Path | None,
+    reading: int | None = None,
     *,
     path: str,
     target: str,
@@ -304,6 +305,8 @@ def table(
     ----------
     data_dir
         Folder in which to look up a relative ``path`` that does not exist as it stands.
+    reading
+        Round before which a table that grows is read; ``None`` for one that nobody writes meanwhile.
     path
         Path of the file, in which ``{peer}`` stands for the name of a peer.
     target, columns
@@ -343,7 +346,7 @@ def table(
                 'peer, or use the data set "csv", which shares out one table'
             )
         withdrawn = () if without is None else withdrawals(without, data_dir, peer=peer)
-        return declared.load(declared.remaining(read_cells(file), withdrawn))
+        return declared.load(declared.remaining(read_cells(file, growing=reading is not None), withdrawn))
 
     return declared.source(load)
 

@@ -15,6 +15,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
+from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.swarm_agreement import scale
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
@@ -37,7 +38,7 @@ from p2pfl.network.transport import Transport, opened
 from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust, fingerprint
 from p2pfl.results import Record
 from p2pfl.results.evidence import Witness
-from p2pfl.results.notices.kinds import JoinsLate, Notice, PeerExcluded, ReleasesEnded
+from p2pfl.results.notices.kinds import DataReplaced, JoinsLate, Notice, PeerExcluded, ReleasesEnded
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.spending.stated import BudgetStop
@@ -141,7 +142,8 @@ class Peer:
             now or partial(datetime.now, UTC),
             identity if plan.experiment.trust.keys is not None else None,
         )
-        check_runs(plan, [name], now=self._now())
+        if plan.experiment.data.refresh is None or not start.keeper.former.kept:  # else once it has its rows of then
+            check_runs(plan, [name], now=self._now())
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.training = Threaded(plan.learner, count=self.meter.samples.count)
         self.best = BestModel(name, store)
@@ -270,11 +272,12 @@ class Peer:
                 self._introduce()
                 self.phase = "learning"
                 first = await self._resume()
+                data = await self._find_rows(first)
                 self.witness = await asyncio.to_thread(begin_evidence, self.start, self.plan)
-                await asyncio.to_thread(record_runs, self.plan, [self.name], now=self._now(), signer=self._signer)
+                if not self._counted(first):
+                    await asyncio.to_thread(record_runs, self.plan, [self.name], now=self._now(), signer=self._signer)
                 await self._scale(first)
-                self.rounds = self.rounds_from(first)
-                await self.rounds.find_rows()
+                self.rounds = self.rounds_from(first, data)
                 await self.rounds.play()
                 self.plan = self.rounds.parts.plan
                 self._ended = await end(self.rounds)
@@ -317,6 +320,28 @@ class Peer:
             self._notify(JoinsLate(peer=self.name, round=first.round, rounds=rounds, again=again))
         return first
 
+    async def _find_rows(self, first: FirstRound) -> GrowingData:
+        """Return the rows with which the peer begins: those of its checkpoint, where it reads data between rounds."""
+        data = await asyncio.to_thread(GrowingData.of, self.plan, (self.name,))
+        if first.checkpoint is None or first.checkpoint.data is None:
+            return data
+        data, changed = await asyncio.to_thread(data.resumed, {self.name: first.checkpoint.data})
+        self.plan = data.plan
+        self.training.learner = self.plan.learner
+        self.meter.samples.follow(self.plan.learner)
+        if changed:
+            self._notify(DataReplaced(peer=self.name))
+        return data
+
+    def _counted(self, first: FirstRound) -> bool:
+        """Return whether the account of the data has all totals of the run, which were those of the beginning.
+
+        Its rows were those of then, so the rows of now would look like a run with a few people more.
+        """
+        checkpoint, grows = first.checkpoint, self.plan.experiment.data.refresh is not None
+        shown = checkpoint is not None and checkpoint.statistics is not None
+        return grows and shown and first.round > 0 and not self.plan.protection.totals
+
     async def _scale(self, first: FirstRound) -> None:
         """Agree with all peers on the statistics of the features, and scale them, where the plan asks for that."""
         agreeing = ModelAgreement(self.plan, self.name)
@@ -326,12 +351,13 @@ class Peer:
             self.plan, self.statistics = await agreeing.open(net, first=first.round, earlier=earlier)
             self.training.learner = self.plan.learner
 
-    def rounds_from(self, first: FirstRound) -> Rounds:
-        """Return the rounds that this incarnation plays, from its first one on."""
+    def rounds_from(self, first: FirstRound, data: GrowingData) -> Rounds:
+        """Return the rounds that this incarnation plays, from its first one on, with the rows of its beginning."""
         parts = PeerParts(
             name=self.name,
             plan=self.plan,
             statistics=self.statistics,
+            data=data,
             connection=self.connection,
             hiding=self.hiding,
             keeper=self.keeper,

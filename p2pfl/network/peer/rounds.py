@@ -11,7 +11,7 @@ from typing import Literal, cast
 import torch
 
 from p2pfl.algorithms import Algorithm, ReadingAlgorithm, State, Statistics, learn, start
-from p2pfl.core.errors import BudgetError, CoverError, DataError, UndecidedError
+from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
@@ -33,7 +33,7 @@ from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
 from p2pfl.results.evidence import Witness
 from p2pfl.results.notices.alarms import find_alarm
-from p2pfl.results.notices.kinds import DataRead, DataReplaced, DataUnreadable, LearningStopped, ModelsRefused, Notice
+from p2pfl.results.notices.kinds import DataRead, DataUnreadable, LearningStopped, ModelsRefused, Notice
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 
@@ -84,6 +84,8 @@ class PeerParts:
         The peer, and the plan that it plays, with its features scaled.
     statistics
         Statistics of the features that all peers agreed on; ``None`` without them.
+    data
+        Rows with which it begins, and when it reads them again.
     connection, hiding
         Connection to the neighbours, and protection of the models.
     keeper, best
@@ -105,6 +107,7 @@ class PeerParts:
     name: str
     plan: Plan
     statistics: Statistics | None
+    data: GrowingData
     connection: Connection
     hiding: ModelProtection
     keeper: Keeper
@@ -179,8 +182,7 @@ class Rounds:
         self._refused = set[str]()  # neighbours of whose unusable models people have been told
         self._improving: torch.Tensor | None = None  # 1 if the last round had a better model than all before, [1, 1]
         self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
-        self.data = GrowingData(parts.plan, (parts.name,), parts.statistics)
-        self._unreadable = False  # True once people have been told that the data cannot be read
+        self.data = parts.data.scaled(parts.plan, parts.statistics)
 
     async def play(self) -> None:
         """Play the rounds, as far as the budget, the partners and the verdicts permit."""
@@ -204,16 +206,6 @@ class Rounds:
             parts.keeper.note_rounds(max(self.done, self.first.round))
             parts.connection.submit(Tolerate(None))
 
-    async def find_rows(self) -> None:
-        """Find the rows of the checkpoint again, where the peer reads its data between rounds."""
-        checkpoint = self.first.checkpoint
-        if checkpoint is None or checkpoint.data is None:
-            return
-        data, changed = await asyncio.to_thread(self.data.resumed, {self.parts.name: checkpoint.data})
-        self._take(data)
-        if changed:
-            self.parts.notify(DataReplaced(peer=self.parts.name))
-
     def _take(self, data: GrowingData) -> None:
         """Train and evaluate on these data from here on."""
         self.data, self.parts = data, replace(self.parts, plan=data.plan)
@@ -225,14 +217,12 @@ class Rounds:
         before = self.data
         if not before.due(round):
             return
-        try:
-            data = await asyncio.to_thread(before.again, round)
-        except DataError as error:
-            if not self._unreadable:
-                self.parts.notify(DataUnreadable(peer=self.parts.name, round=round, message=str(error)))
-            self._unreadable = True
+        data, failed = await asyncio.to_thread(before.again, round)
+        for peer, message in failed.items():
+            self.parts.notify(DataUnreadable(peer=peer, round=round, message=message))
+        if data.read == before.read:
+            self.data = data
             return
-        self._unreadable = False
         self._take(data)
         for peer, change in (await asyncio.to_thread(data.changes, before, state.rows)).items():
             self.parts.notify(DataRead(peer=peer, round=round, **asdict(change)))
@@ -327,7 +317,7 @@ class Rounds:
             parts.witness.play(state.rows[0], round=round, spent=spent, incarnations=incarnations, public=state.mixed)
         if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
-            await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
+            await self._consider(round, state, loss)
         if ends_with_checkpoint(round, apart=self._apart, rounds=parts.plan.experiment.rounds):
             await self._save(state)
 
@@ -337,9 +327,14 @@ class Rounds:
         scores, spent = await asyncio.to_thread(self._measure, state)
         self._judged = scores, spent
         loss = scores.get("validation_loss")
-        await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
+        await self._consider(round, state, loss)
         self._improving = parts.best.improvement(round, patience=parts.plan.experiment.learning.patience or 0)
         return self._improving
+
+    async def _consider(self, round: int, state: State, loss: float | None) -> None:
+        """Keep a round's model if it is the best since the rows that judge it are these."""
+        parts, since = self.parts, self.data.judged.get(self.parts.name, 0)
+        await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss, since=since)
 
     def _measure(self, state: State) -> tuple[dict[str, float], float | None]:
         """Return the scores of a model and the epsilon spent so far; both can take long."""

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from p2pfl.algorithms import average_of
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import kind_of
 from p2pfl.data import Federation
@@ -18,6 +17,7 @@ from p2pfl.experiment.approval import check_consent
 from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learner_parts import learner
 from p2pfl.learning import TorchLearner
+from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.plugins.audit.accounting_claims import accounts
 from p2pfl.plugins.audit.attacks.canaries import CANARY_COUNT, Canaries, plant
 from p2pfl.plugins.audit.attacks.first_tree import Exposure, exposures
@@ -39,6 +39,7 @@ from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh, Observer, Target
 from p2pfl.plugins.audit.release_claims import KEY_COUNT, check_release
 from p2pfl.plugins.audit.small_cell_attacks import attack_cells
 from p2pfl.plugins.audit.total_attacks import totals
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.keys import SecretSource, Source
 
@@ -258,14 +259,20 @@ def attack_texts(plan: Plan, *, fresh: Fresh, rounds: int = ATTACKED_ROUNDS, see
         return []
     target, observers = _aim(plan, fresh=fresh, seed=seed)
     rounds = min(rounds, plan.experiment.rounds)
-    hides = average_of(plan.algorithm) is not None and plan.asked.algorithm.private_examples
-    stated = plan.examples(rounds) if hides else None
+
+    def stated(peer: str, delta: float) -> float:
+        guarantee = None
+        if isinstance(made, ExamplePrivateLearner):
+            played = {peer: {SampledSteps(made.noise, *made.cost(peer)): rounds}}  # the peer trains in each
+            guarantee = plan.examples(rounds, played=played, delta=delta)
+        return math.inf if guarantee is None else float(guarantee["epsilon"])
+
     return plant_texts(
         target,
         observers,
         texts,
         samples=made.samples(plan.topology.peers).tolist(),
-        stated=math.inf if stated is None else stated["epsilon"],
+        stated=stated,
         delta=plan.protection.wanted.delta,
         steps=plan.gossip.steps,
         rounds=rounds,

@@ -51,13 +51,18 @@ together in 999 of 1000 audits) exceeds the accounted mu.\
 
 CANARIES_NOTE = """\
 Updates of random directions, each planted by a coin in real rounds. Epsilon is the value that the guesses of one run \
-prove; such bounds are far below the true one for Gaussian noise.\
+prove with a confidence of 95 %, beside the one that they would prove if all were right; such bounds are far below the \
+true one for Gaussian noise.\
 """
 
 TEXTS_NOTE = """\
-Random token sequences among the training samples of one peer, each planted by a coin. The observer orders them by how \
-much their loss falls in the models that it sees. Exposure is the median rank of the planted ones, in bits; epsilon is \
-the value that the guesses of one run prove, and at most what is stated for the samples and rounds that were tried.\
+Random token sequences among the training samples of one peer, each planted by a coin. The observer orders them by \
+how much their loss falls in the models that it sees. Exposure is the median rank of the planted ones, in bits. \
+Epsilon is the value that the guesses of one run prove with a confidence of 95 %, beside the one that they would prove \
+if all were right. "At most" is the epsilon, over the rounds that were tried, of a sample of a peer that trains in \
+each of them, or that of replacing all updates of the peer by others, where private noise hides these: it is larger \
+than that of leaving all of them out, which the experiment may state. The verdict compares at a smaller delta, and its \
+bounds hold together; the guarantee is not tested if it would hold even if all guesses were right.\
 """
 
 MEMBERSHIP_NOTE = """\

@@ -227,10 +227,12 @@ class Result(Protocol):
         """Row of a table, by its heads."""
 
 
-def verdict_of(result: Result, *, bounded: bool = True) -> str:
+def verdict_of(result: Result, *, bounded: bool = True, tested: bool = True) -> str:
     """Return the last cell of a row; there is no claim where nothing is ``bounded``."""
     if not bounded:
         return "no claim"
+    if not tested:
+        return "not tested"
     return Styled("broken", "bad") if result.broken else Styled("holds", "good")
 
 

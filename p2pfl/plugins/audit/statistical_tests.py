@@ -31,8 +31,8 @@ MIN_EXPECTED = 5.0
 BOUND_CONFIDENCE = 0.999
 """Confidence of all bounds of one audit together: a correct build fails one audit in a thousand."""
 
-BOUNDS_PER_OBSERVER = 3
-"""Number of bounds for each observer: two players and the canaries."""
+BOUNDS_PER_OBSERVER = 5
+"""Number of bounds for each observer: mu of two players, mu and epsilon of canaries, and epsilon of texts."""
 
 
 class StatisticalResult(NamedTuple):

@@ -101,6 +101,17 @@ def body_bytes(head: Head) -> int:
     return int(length)
 
 
+def address(host: str, port: int) -> str:
+    """Return the URL of a server, for clients.
+
+    Examples
+    --------
+    >>> address("127.0.0.1", 8800), address("::1", 8800)
+    ('http://127.0.0.1:8800/', 'http://[::1]:8800/')
+    """
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
 def is_local(host: str) -> bool:
     """Return whether only programs of this machine reach an address.
 
@@ -123,32 +134,39 @@ class HttpServer:
     answers
         What answers requests.
     host
-        Address to listen on. If it is one of this machine alone, requests must name such an address too, so that no
-        page of another site reaches the server through a browser.
+        Address to listen on, one of IPv6 with or without brackets. If it is one of this machine alone, requests must
+        name such an address too, so that no page of another site reaches the server through a browser.
     """
 
     def __init__(self, answers: Answers, *, host: str) -> None:
-        self._answers, self._host, self._local = answers, host, is_local(host)
+        self._answers, self._host, self._local = answers, host.removeprefix("[").removesuffix("]"), is_local(host)
         self._open = set[asyncio.Task[None]]()
 
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return len(self._open)
+
     @contextlib.asynccontextmanager
-    async def listening(self, port: int) -> AsyncIterator[int]:
-        """Listen on a port, or on any free one if it is 0; the context is its number.
+    async def listening(self, port: int) -> AsyncIterator[str]:
+        """Listen on a port, or on any free one if it is 0; the context is the URL.
 
         Raises
         ------
         InputError
             The address or the port cannot be used.
         """
+        if not self._host:
+            raise InputError("the address to listen on is empty; give --host 127.0.0.1, or 0.0.0.0 for all addresses")
         try:
             server = await asyncio.start_server(self._converse, self._host, port, limit=MAX_HEAD_BYTES)
-        except OSError as error:
-            reason = error.strerror or error
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise InputError(
                 f"{self._host}:{port} cannot be used ({reason}); choose others with --host and --port"
             ) from None
         try:
-            yield server.sockets[0].getsockname()[1]
+            yield address(self._host, server.sockets[0].getsockname()[1])
         finally:
             server.close()
             for task in self._open:
@@ -163,6 +181,7 @@ class HttpServer:
         try:
             status, content = await self._reply(reader, writer)
             with contextlib.suppress(OSError, TimeoutError):  # the client has gone, or does not read
+                writer.transport.set_write_buffer_limits(0)  # so that the deadline is that of the whole answer
                 async with asyncio.timeout(SEND_SECONDS):
                     writer.write(_response(status, content))
                     await writer.drain()
@@ -174,7 +193,10 @@ class HttpServer:
             return  # the server ends
         finally:
             self._open.discard(task)
-            writer.close()
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()  # closing would wait for a client that does not read
+            else:
+                writer.close()
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[int, dict[str, Any]]:
         if len(self._open) > MAX_CONNECTIONS:

@@ -37,9 +37,11 @@ def find_model(place: Path, *, name: str | None = None) -> Path | None:
     Raises
     ------
     InputError
-        The run has the models of several peers, or there is no such folder.
+        The run has the models of several peers, there is no such folder, or a name is given for a file.
     """
     if place.suffix == SUFFIX:
+        if name is not None:
+            raise InputError(f"{place} is the model of one peer; leave out --name, or name the run directory")
         if not place.parent.is_dir():
             raise InputError(f"{place.parent} does not exist; name peers/NAME.safetensors of a run directory")
         return place if place.is_file() else None
@@ -125,14 +127,23 @@ class NewestModel:
         try:
             found = await asyncio.to_thread(self._load)
         except (P2PFLError, OSError) as error:
-            if str(error) != self.refusal:
-                kept = "the model before it answers on" if self.current else "no model answers yet"
-                self._notify(f"{error}; {kept}")
-            self.refusal = str(error)
-            return
-        if found is not None:
-            self.current, self.refusal = found, ""
-            self.changed.set()
+            self._refuse(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a damaged file does to the libraries, the service goes on
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            self._refuse(f"{self.place} cannot be used ({reason}); report it with the file if the file is sound")
+        else:
+            if found is not None:
+                if self.current is not None and not found.like(self.current):
+                    self._notify("the newest model has other columns, classes or another task than the one before it")
+                self.current, self.refusal = found, ""
+                self.changed.set()
+
+    def _refuse(self, reason: str) -> None:
+        """Say once why the newest file is not used."""
+        if reason != self.refusal:
+            kept = "the model before it answers on" if self.current else "no model answers yet"
+            self._notify(f"{reason}; {kept}")
+        self.refusal = reason
 
     def _load(self) -> ServedModel | None:
         """Return the newest model; ``None`` if it is the present one or was refused before."""

@@ -51,7 +51,7 @@ async def _serve(options: ServeOptions) -> None:
         raise InputError(newest.refusal)
     answers = Answers(newest, notify=terminal.note)
     try:
-        async with HttpServer(answers, host=options.host).listening(options.port) as port, asyncio.TaskGroup() as tasks:
+        async with HttpServer(answers, host=options.host).listening(options.port) as url, asyncio.TaskGroup() as tasks:
             tasks.create_task(newest.follow())
             if options.broker:
                 prefix = options.topic or f"p2pfl-serve/{options.name or (found.stem if found else 'model')}"
@@ -64,7 +64,7 @@ async def _serve(options: ServeOptions) -> None:
                 )
             if newest.current is None:
                 terminal.note(f"{options.model} has no model yet; it answers after the first round")
-            terminal.note(f"serves http://{options.host}:{port}/ (Ctrl-C ends it)")
+            terminal.note(f"serves {url} (Ctrl-C ends it)")
     except BaseExceptionGroup as group:
         raise foremost(group) from None
     finally:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
+import torch
+from msgspec import Meta
 
 from p2pfl.core.errors import DataError, InputError, LearningError, P2PFLError
 from p2pfl.data.tables.cells import TextCells, cell_text
@@ -19,6 +22,11 @@ from p2pfl.results.models.predictor import Predictor
 
 MAX_ROWS = 10_000
 """Largest number of rows of a request."""
+
+ROUND = re.compile(r"[0-9]{1,9}")
+"""Form of the number of a round."""
+
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 SOURCE = "the request"
 """Name of the rows in errors."""
@@ -48,6 +56,8 @@ class ServedModel:
     ----------
     predictor
         The model.
+    run
+        Run directory of its file, if it is in one.
     peer, round
         Peer and round that its file names, if it does; rounds are counted from 0.
     since
@@ -62,6 +72,7 @@ class ServedModel:
     """
 
     predictor: Predictor
+    run: str | None
     peer: str | None
     round: int | None
     since: datetime
@@ -73,7 +84,7 @@ class ServedModel:
         Parameters
         ----------
         path, data
-            Its name for errors, and its content, which cannot change while the model is used.
+            Where it is, and its content, which cannot change while the model is used.
         now
             Present time.
         trusted
@@ -82,7 +93,7 @@ class ServedModel:
         Raises
         ------
         InputError
-            The file is damaged, or its model predicts nothing by itself.
+            The file is damaged, or its model has diverged or predicts nothing by itself.
         ModelError
             The parameters do not fit the model, or its class is not the trusted one.
         """
@@ -92,9 +103,23 @@ class ServedModel:
                 f"{path.name} is a part of a model of several peers and predicts nothing by itself; use p2pfl predict "
                 "--live"
             )
+        # The figures of a model that follows from totals may be undefined, such as the dispersion under a ridge.
+        if saved.exact is None and not all(
+            bool(torch.isfinite(each).all()) for each in saved.module.state_dict().values()
+        ):
+            raise InputError(f"{path.name} has parameters that are not finite numbers; train the model again")
+        round = metadata.get("round")
+        if round is not None and ROUND.fullmatch(round) is None:
+            raise InputError(f"{path.name} names a round that is no number; save the model again")
+        place = path.absolute().parent
+        run = place.parent.name if place.name == "peers" else None
         kind = Predictor if saved.fields else ArrayPredictor
-        round = metadata.get("round", "")
-        return cls(kind(saved), metadata.get("peer"), int(round) if round.isdecimal() else None, now)
+        return cls(kind(saved), run, metadata.get("peer"), None if round is None else int(round), now)
+
+    def like(self, other: Self) -> bool:
+        """Return whether another model takes the same rows and predicts the same values."""
+        mine, others = self.describe(), other.describe()
+        return all(mine[key] == others[key] for key in ("task", "target", "classes", "columns", "shape", "raw"))
 
     def describe(self) -> dict[str, Any]:
         """Return what people and programs need to know before they ask."""
@@ -105,6 +130,7 @@ class ServedModel:
             for field in saved.fields
         ]
         return {
+            "run": self.run,
             "peer": self.peer,
             "round": self.round,
             "since": self.since.astimezone(UTC).isoformat(timespec="seconds"),
@@ -131,21 +157,19 @@ class ServedModel:
         RequestError
             The rows do not fit, or the model gives no finite numbers for them.
         """
+        saved = self.predictor.saved
+        inputs = saved.about.inputs
+        rows = decode(body, Any if saved.fields else list[form_of(inputs.shape, whole=inputs.whole)])  # type: ignore[misc]
         try:
-            rows = msgspec.json.decode(body)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            raise RequestError("the request is not JSON; send a list of rows") from None
-        if not isinstance(rows, list) or not rows:
-            raise RequestError("the request is not a list of rows; send at least one row")
-        if len(rows) > MAX_ROWS:
-            raise RequestError(f"the request has {len(rows)} rows, more than {MAX_ROWS}; send several requests", 413)
-        try:
-            found = self.predictor.predict(cells(rows) if self.predictor.saved.fields else array(rows))
+            if saved.fields:
+                found = self.predictor.predict(cells(rows))
+            else:
+                found = self.predictor.predict(np.array(rows, np.int64 if inputs.whole else np.float64))
         except InputError as error:
             raise RequestError(str(error)) from None
         except LearningError as error:
             raise RequestError(str(error), 500) from None
-        answer: dict[str, Any] = {"peer": self.peer, "round": self.round}
+        answer: dict[str, Any] = {"run": self.run, "peer": self.peer, "round": self.round}
         if not found.classes:
             return answer | {"predictions": found.values.tolist()}
         return answer | {
@@ -153,6 +177,60 @@ class ServedModel:
             "classes": list(found.classes),
             "probabilities": found.values.tolist(),
         }
+
+
+def form_of(shape: tuple[int, ...], *, whole: bool) -> Any:
+    """Return the type of nested lists of one shape; other content is refused before it takes memory.
+
+    Parameters
+    ----------
+    shape
+        Shape of a sample.
+    whole
+        Whether the samples are whole numbers; otherwise they are numbers and truth values.
+
+    Examples
+    --------
+    >>> msgspec.json.decode(b"[1, 2.5]", type=form_of((2,), whole=False))
+    [1.0, 2.5]
+    """
+    form: Any = Whole if whole else float | bool
+    for size in reversed(shape):
+        form = Annotated[list[form], Meta(min_length=size, max_length=size)]
+    return form
+
+
+def decode(body: bytes, form: Any) -> list[Any]:
+    """Return the rows of a request.
+
+    Parameters
+    ----------
+    body
+        JSON.
+    form
+        Type of the rows.
+
+    Raises
+    ------
+    RequestError
+        It is no JSON, has no row or too many, or a row has another form.
+
+    Examples
+    --------
+    >>> decode(b"[[1, 2], [3, 4.5]]", list[form_of((2,), whole=False)])
+    [[1.0, 2.0], [3.0, 4.5]]
+    """
+    try:
+        rows = msgspec.json.decode(body, type=form)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"the request has other samples than the model takes ({error}); see their `shape`") from None
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise RequestError("the request is not JSON; send a list of rows") from None
+    if not isinstance(rows, list) or not rows:
+        raise RequestError("the request is not a list of rows; send at least one row")
+    if len(rows) > MAX_ROWS:
+        raise RequestError(f"the request has {len(rows)} rows, more than {MAX_ROWS}; send several requests", 413)
+    return rows
 
 
 def cells(rows: list[Any]) -> TextCells:
@@ -179,25 +257,3 @@ def cells(rows: list[Any]) -> TextCells:
                 raise DataError(f'{SOURCE}, row {number}, column "{name:.40}" holds several values; send one')
     columns = {name: lambda name=name: [cell_text(row[name]) for row in rows] for name in rows[0]}
     return TextCells(SOURCE, columns, rows=len(rows))
-
-
-def array(rows: list[Any]) -> np.ndarray[Any, Any]:
-    """Return nested lists of numbers as an array.
-
-    Raises
-    ------
-    DataError
-        They are ragged, or hold something other than numbers.
-
-    Examples
-    --------
-    >>> array([[1, 2], [3, 4.5]]).shape
-    (2, 2)
-    """
-    try:
-        made = np.array(rows)
-    except (ValueError, RecursionError, OverflowError):
-        raise DataError(f"{SOURCE} has lists of different lengths; send samples of one shape") from None
-    if made.dtype.kind not in "iufb":
-        raise DataError(f"{SOURCE} holds something other than numbers; send nested lists of numbers")
-    return made

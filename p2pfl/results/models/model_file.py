@@ -310,7 +310,7 @@ def _fields(path: Path, about: ModelContent) -> tuple[Field, ...]:
     for field in fields:
         rules = [rule for rule in (field.missing, field.unknown) if rule is not None]
         fits = (
-            isinstance(field.missing, float | None)
+            field.unknown is None and isinstance(field.missing, float | None)
             if field.levels is None
             else all(rule in field.levels for rule in rules)
         )

@@ -30,7 +30,7 @@ def test_a_live_peer_exports_each_model_and_outlives_a_failing_command(place, st
     assert {name: each.status for name, each in said.items()} == dict.fromkeys(hooks, 0)
     assert "the command of --on-model ended with status 5 after round 2; this peer goes on" in said["peer1"].err
     assert (place / "latest.onnx").stat().st_size > 100
-    assert (place / "done").read_text().split()[-1] == "2"
+    assert (place / "exported").read_text().split()[-1] == "2"
     run = next((place / "runs").glob("*peer1"))
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     assert [each for each in events if "HookFailed" in json.dumps(each) or "hook_failed" in json.dumps(each)]

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from p2pfl.core.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.data.readings import rows_of
+from p2pfl.data.tables import cells
 from p2pfl.experiment import plan, read
+from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, pack, unpack
 from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.evidence.verification import find_chains, verify
 from p2pfl.results.notices.kinds import DataRead, DataReplaced, DataUnreadable
 from p2pfl.simulation import simulate
 from p2pfl.simulation.sharding import Shard
@@ -38,6 +41,10 @@ SETTINGS = {
     "validation": ["data.validation=0.2"],
     "scaffold": ["learning.algorithm=scaffold"],
     "fednova": ["learning.algorithm=fednova"],
+    "scaffold of a few, unequal": [
+        *("learning.algorithm=scaffold", "learning.fraction=0.34", "data.name=streaming:uneven"),
+        "topology.peers=6",
+    ],
     "all alike, D-PSGD": ["learning.algorithm=dpsgd"],
 }
 
@@ -59,7 +66,38 @@ def test_peers_with_data_that_grow_end_as_their_simulation(more):
     assert told == sorted(
         (each.peer, each.round, each.rows, each.new) for each in simulated.events if isinstance(each, DataRead)
     )
-    assert told[:2] == [("peer0", 2, FIRST + 2 * MORE, 2 * MORE), ("peer0", 4, FIRST + 4 * MORE, 2 * MORE)]
+    if "data.name=streaming:uneven" not in more:
+        assert told[:2] == [("peer0", 2, FIRST + 2 * MORE, 2 * MORE), ("peer0", 4, FIRST + 4 * MORE, 2 * MORE)]
+
+
+def test_data_that_one_peer_cannot_read_stop_neither_the_swarm_nor_its_simulation():
+    experiment, notices = growing("data.name=streaming:failing"), []
+    simulated = simulate(experiment, baselines=False)
+    ended = timeless(live(experiment, MemoryTransport(), notice=notices.append))
+    for peer, each in ended.items():
+        row = torch.cat([value.flatten() for value in simulated.models[peer].values()])
+        torch.testing.assert_close(each.state.rows[0], row, atol=1e-10, rtol=0)
+    told, same = (
+        sorted(str(each) for each in events if isinstance(each, DataRead | DataUnreadable))
+        for events in (notices, simulated.events)
+    )
+    assert told == same
+    assert [each.round for each in notices if isinstance(each, DataUnreadable)] == [2]
+    assert {each.round for each in notices if isinstance(each, DataRead) and each.peer == "peer0"} == {4}
+    assert {each.round for each in notices if isinstance(each, DataRead) and each.peer == "peer1"} == {2, 4}
+
+
+@pytest.mark.parametrize("patience", [[], ["learning.patience=2"]], ids=["all rounds", "patience"])
+def test_models_are_the_best_on_the_rows_that_judge_them_now(patience):
+    experiment = growing("data.name=streaming:turning", "data.validation=0.3", "learning.rate=0.1", *patience)
+    simulated = simulate(experiment, baselines=False)
+    ended = timeless(live(experiment, MemoryTransport()))
+    for peer, each in ended.items():
+        best = each.peer.best.best
+        assert best.round >= 4  # losses on the rows from before are smaller
+        assert best.round == simulated.summary["best"][peer]["round"]
+        assert best.loss == pytest.approx(simulated.summary["best"][peer]["loss"])
+        assert each.peer.done == 6
 
 
 @pytest.mark.fast
@@ -83,6 +121,19 @@ def test_a_simulation_that_resumes_has_the_rows_of_the_last_reading(tmp_path):
     for peer, model in whole.models.items():
         for name, value in model.items():
             torch.testing.assert_close(resumed.models[peer][name], value, rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_simulation_does_not_resume_with_features_that_other_rows_scale(tmp_path):
+    def interrupt(records):
+        if records[0].round == 3:
+            raise PowerError
+
+    experiment, place = read(SMALL, changes=[*TABLE, "data.scale=true"]), tmp_path / "run"
+    with pytest.raises(PowerError):
+        simulate(experiment, baselines=False, folder=place, observe=interrupt)
+    with pytest.raises(InputError, match="do not keep the mean and deviation of the beginning; simulate it anew"):
+        simulate(experiment, baselines=False, folder=place, resume=True)
 
 
 def test_the_loss_on_new_rows_is_that_of_the_model_before_it_trains_on_them():
@@ -187,6 +238,83 @@ def test_a_table_that_cannot_be_read_is_no_reason_to_stop(tables):
     assert sum(ended["peer0"][0].plan.federation.sizes("peer0")) == 60
 
 
+@pytest.mark.fast
+def test_a_table_whose_last_line_has_no_end_is_not_read(tables):
+    data = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
+    table = tables / "peer0.csv"
+    whole = table.read_text("utf-8")
+    table.write_text(whole + "1.2,b\n1.5,a", "utf-8")  # the rest of 1.5,a or of 1.5,ab is on its way
+    kept, failed = data.again(2)
+    assert "does not end, so it may be half written" in failed["peer0"]
+    assert sum(kept.plan.federation.sizes("peer0")) == 60
+    again, failed = kept.again(3)
+    assert not failed  # it was told
+    table.write_text(whole + "1.2,b\n1.5,a\n", "utf-8")
+    after, failed = again.again(3)
+    assert (sum(after.plan.federation.sizes("peer0")), failed, after.due(3)) == (62, {}, ())
+
+
+@pytest.mark.fast
+def test_a_table_that_is_written_while_it_is_read_is_not_taken(tables, monkeypatch):
+    data = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
+    as_it_was = cells._csv
+
+    def meanwhile(path, *, header):
+        append("peer0", 1)
+        return as_it_was(path, header=header)
+
+    monkeypatch.setattr(cells, "_csv", meanwhile)
+    kept, failed = data.again(2)
+    assert f"{tables / 'peer0.csv'}".rsplit("/", 1)[1] in failed["peer0"]
+    assert "was written while it was read" in failed["peer0"]
+    assert sum(kept.plan.federation.sizes("peer0")) == 60
+
+
+@pytest.mark.fast
+def test_a_table_that_lacks_rows_is_taken_once_two_readings_agree(tables):
+    data = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
+    table = tables / "peer0.csv"
+    lines = table.read_text("utf-8").splitlines(keepends=True)
+    table.write_text("".join(lines[:31]), "utf-8")
+    first, failed = data.again(2)
+    assert "has 30 rows and lacks some of the 60 that it had" in failed["peer0"]
+    table.write_text("".join(lines[:41]), "utf-8")  # its writer goes on
+    second, failed = first.again(3)
+    assert (sum(second.plan.federation.sizes("peer0")), failed) == (60, {})
+    third, failed = second.again(4)
+    assert (sum(third.plan.federation.sizes("peer0")), failed, third.due(4)) == (40, {}, ())
+    table.write_text("".join(lines), "utf-8")
+    whole, _ = third.again(6)
+    assert sum(whole.plan.federation.sizes("peer0")) == 60
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_peer_resumes_although_few_rows_came_since_its_account_was_written(tables, scaled):
+    (tables / "peers").mkdir()
+    stores = {name: CheckpointStore(tables / "peers", name) for name in ("peer0", "peer1")}
+
+    def act(record, state):
+        del state
+        if record.peer == "peer0" and record.round == 0:
+            append("peer0", 3)
+        if record.round == 3:
+            raise PowerError
+
+    experiment = read(SMALL, changes=[*TABLE, f"data.scale={str(scaled).lower()}"])
+    with pytest.raises(BaseExceptionGroup):
+        timeless(swarm(experiment, observe=act, stores=stores))
+    append("peer0", 2)
+    left = {name: store.former() for name, store in stores.items()}
+    notices = []
+    ended = timeless(swarm(experiment, stores=stores, former=left, notices=notices))
+    assert sum(ended["peer0"][0].plan.federation.sizes("peer0")) == 65
+    assert not [each for each in notices if isinstance(each, DataReplaced)]
+    assert [(each.round, each.new) for each in notices if isinstance(each, DataRead)] == [(4, 2)]
+    verified = verify(find_chains([tables]))
+    assert not verified.findings
+    assert "peer0 began again with other data, which data.refresh permits" in verified.open
+
+
 def test_a_peer_that_resumes_has_the_rows_of_its_checkpoint(tables):
     stores = {name: CheckpointStore(tables / "peers", name) for name in ("peer0", "peer1")}
     (tables / "peers").mkdir()
@@ -215,8 +343,8 @@ def test_a_peer_that_resumes_has_the_rows_of_its_checkpoint(tables):
     peers, notices = {}, []
     made = Peer.rounds_from
 
-    def noted(self, first):
-        rounds = made(self, first)
+    def noted(self, first, data):
+        rounds = made(self, first, data)
         peers[self.name] = type("Now", (), {"plan": property(lambda _: rounds.parts.plan)})()
         return rounds
 
@@ -268,6 +396,19 @@ def test_single_samples_are_charged_at_the_rate_of_the_rows_of_each_round():
     assert {steps.rate: count for steps, count in meter.samples.own["peer0"].items()} == {
         16 / size: 2 for size in sizes
     }
+
+
+def test_fewer_rows_cost_single_samples_more_and_the_notice_says_so():
+    experiment = growing(
+        *("learning.example_noise=1.0", "learning.max_norm=1.0", "learning.dtype=float32"),
+        "data.name=streaming:shrinking",
+    )
+    notices = []
+    meter = timeless(live(experiment, MemoryTransport(), notice=notices.append))["peer0"].peer.meter
+    first = next(each for each in notices if isinstance(each, DataRead) and each.peer == "peer0")
+    assert first.rate == 16 / first.train
+    assert first.rate in {steps.rate for steps in meter.samples.own["peer0"]}
+    assert "each round costs single samples more epsilon" in str(first)
 
 
 REFUSED = {

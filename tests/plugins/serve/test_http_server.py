@@ -1,6 +1,7 @@
 """The server over a real socket: what it answers, and what it refuses."""
 
 import asyncio
+import socket
 import threading
 
 import pytest
@@ -132,3 +133,50 @@ async def test_a_port_that_is_taken_is_named(newest):
 async def test_on_all_addresses_any_name_of_the_device_is_served(newest):
     async with answering(newest, host="0.0.0.0") as ask:  # noqa: S104 (the user may ask for it)
         assert (await ask(post(ROWS, host="plant.example")))[0] == 200
+
+
+class Wordy:
+    """A model whose answer is larger than what the machine keeps of a connection."""
+
+    def answer(self, _):
+        return {"answer": "x" * (32 << 20)}
+
+
+async def test_a_client_that_does_not_read_is_dropped_with_its_answer(newest, monkeypatch):
+    monkeypatch.setattr(http_server, "SEND_SECONDS", 0.2)
+    newest.current = Wordy()
+    loop = asyncio.get_running_loop()
+    async with answering(newest) as ask:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.setblocking(False)
+            await loop.sock_connect(client, ("127.0.0.1", ask.port))
+            await loop.sock_sendall(client, post(b"1"))
+            await wait_until(lambda: ask.server.connections == 1, "the client is connected")
+            await wait_until(lambda: ask.server.connections == 0, "the server has given the client up")
+            taken = 0
+            while data := await loop.sock_recv(client, 1 << 20):
+                taken += len(data)
+            assert taken < 32 << 20
+
+
+async def test_a_client_that_reads_slowly_gets_its_whole_answer(newest):
+    newest.current = Wordy()
+    async with answering(newest) as ask:
+        status, answer = await ask(post(b"1"))
+        assert (status, len(answer["answer"])) == (200, 32 << 20)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+async def test_an_address_of_ipv6_is_served_and_printed_with_brackets(newest, host):
+    async with answering(newest, host=host) as ask:
+        assert ask.url == f"http://[::1]:{ask.port}/"
+        assert (await ask(f"GET / HTTP/1.1\r\nHost: [::1]:{ask.port}\r\n\r\n".encode()))[0] == 200
+        assert (await ask(post(ROWS, host="plant.example")))[0] == 400
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+async def test_a_host_that_is_none_is_named(newest, host):
+    with pytest.raises(InputError, match=r"cannot be used .*; choose others with --host"):
+        async with HttpServer(Answers(newest, notify=print), host=host).listening(0):
+            pass

@@ -5,10 +5,12 @@ import os
 import shutil
 
 import pytest
+import safetensors
 
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.serve.newest_model import find_model
 from p2pfl.plugins.serve.served_model import RequestError
+from p2pfl.results.saved_models import model_file as model_file_of
 
 
 def write(path, data):
@@ -55,6 +57,83 @@ async def test_a_torn_file_never_replaces_a_good_one_and_is_reported_once(place,
     write(place, of_round(data, 7))
     await newest.look()
     assert newest.take().round == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ((b'"round":"3"', b'"round":"%s"' % (b"1" * 5000)), "names a round that is no number"),
+        ((b'"round":"3"', '"round":"\u0663"'.encode()), "names a round that is no number"),
+        (
+            (rb'"unknown\": null, \"integer\": true', rb'"unknown\": \"x\", \"integer\": true'),
+            'contradicts itself on column "age"',
+        ),
+    ],
+    ids=["long round", "other digits", "unknown level"],
+)
+async def test_a_damaged_description_never_replaces_a_good_one(place, following, notes, change, sentence):
+    old, new = change
+    newest = following(place)
+    await newest.look()
+    good, data = newest.take(), place.read_bytes()
+    assert data.count(old) == 1
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    changed = header.replace(old, new)
+    write(place, len(changed).to_bytes(8, "little") + changed + data[8 + len(header) :])
+    await newest.look()
+    assert newest.take() is good
+    assert len(notes) == 1
+    assert sentence in notes[0]
+
+
+async def test_a_file_that_a_library_fails_on_is_a_notice_that_names_the_error(place, following, notes, monkeypatch):
+    newest = following(place)
+    await newest.look()
+    good = newest.take()
+
+    def fail(*_, **__):
+        raise ZeroDivisionError("of a library")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("p2pfl.plugins.serve.served_model.load_bytes", fail)
+        write(place, of_round(place.read_bytes(), 4))
+        await newest.look()
+    assert newest.take() is good
+    assert len(notes) == 1
+    assert "cannot be used (ZeroDivisionError: of a library)" in notes[0]
+    write(place, of_round(place.read_bytes().replace(b'"round":"4"', b'"round":"3"'), 5))
+    await newest.look()
+    assert newest.take().round == 5
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+async def test_a_diverged_model_never_replaces_a_good_one(place, following, notes, value):
+    newest = following(place)
+    await newest.look()
+    good = newest.take()
+    with safetensors.safe_open(place, "pt") as file:
+        about, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    next(iter(tensors.values())).view(-1)[0] = value
+    write(place, model_file_of(tensors, about))
+    await newest.look()
+    assert newest.take() is good
+    assert [note.partition(";")[0] for note in notes] == [
+        "peer0.safetensors has parameters that are not finite numbers"
+    ]
+
+
+async def test_a_model_of_other_classes_takes_over_with_a_notice(place, following, notes):
+    newest = following(place)
+    await newest.look()
+    data = place.read_bytes()
+    write(place, of_round(data, 4))
+    await newest.look()
+    assert notes == []
+    assert data.count(rb"\"ill\"") == 1
+    write(place, data.replace(rb"\"ill\"", rb"\"bad\""))
+    await newest.look()
+    assert newest.take().describe()["classes"] == ["well", "bad"]
+    assert notes == ["the newest model has other columns, classes or another task than the one before it"]
 
 
 async def test_a_change_of_the_file_in_place_does_not_reach_the_model(place, following):
@@ -122,6 +201,8 @@ def test_a_run_of_several_peers_asks_which(tmp_path, model_file):
     assert find_model(tmp_path / "a", name="bob").name == "bob.safetensors"
     with pytest.raises(InputError, match="has the models of 2 peers; choose one with --name, such as ada"):
         find_model(tmp_path / "a")
+    with pytest.raises(InputError, match="is the model of one peer; leave out --name"):
+        find_model(tmp_path / "a" / "peers" / "ada.safetensors", name="bob")
     with pytest.raises(InputError, match="does not exist"):
         find_model(tmp_path / "missing")
     with pytest.raises(InputError, match="does not exist"):

@@ -130,6 +130,8 @@ async def test_an_exact_model_answers_once_its_peer_has_it(place, start, url):
         ([".", "--topic", "plant/ml"], "are for a broker; add --broker mqtt://host:1883"),
         ([".", "--broker", "mqtt://localhost", "--topic", "a/#"], "--topic 'a/#' is not a prefix of topics"),
         ([".", "--port", "65536"], "65536 is not a port from 0 to 65535"),
+        ([".", "--host", ""], "the address to listen on is empty; give --host 127.0.0.1"),
+        ([".", "--host", "a..b"], "a..b:8800 cannot be used"),
         ([".", "--host", "192.0.2.1"], "192.0.2.1:8800 cannot be used"),
         ([".", "--broker", "pigeon://roof"], "no transport is registered for pigeon://"),
     ],

@@ -2,16 +2,19 @@
 
 import csv
 import json
+import tracemalloc
 from datetime import UTC, datetime
 
 import msgspec
 import numpy as np
 import pytest
+import safetensors
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.plugins.serve.served_model import MAX_ROWS, RequestError, ServedModel
 from p2pfl.results.models import ArrayPredictor, Predictor
+from p2pfl.results.saved_models import model_file as model_file_of
 from p2pfl.simulation import simulate
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
@@ -39,7 +42,8 @@ def test_numbers_and_nulls_of_json_are_the_cells_of_a_table(served):
 
 def test_a_description_names_round_columns_and_classes_and_no_path(served, trained):
     about = served.describe()
-    assert (about["peer"], about["round"], about["since"]) == ("peer0", 3, "2026-11-27T00:00:00+00:00")
+    assert (about["run"], about["peer"], about["round"]) == ("run", "peer0", 3)
+    assert about["since"] == "2026-11-27T00:00:00+00:00"
     assert [column["name"] for column in about["columns"]] == ["age", "sex", "ward", "weight"]
     assert about["columns"][1]["levels"] == ["f", "m"]
     assert (about["target"], about["classes"]) == ("outcome", ["well", "ill"])
@@ -101,8 +105,13 @@ def test_a_model_from_totals_answers_as_predict_does(tmp_path, trained):
     path = tmp_path / "run" / "peers" / "peer0.safetensors"
     served = ServedModel.read(path, path.read_bytes(), now=NOW)
     expected = Predictor.load(path).predict(trained / "peer2.csv")
-    answer = served.answer(json.dumps(rows_of(trained / "peer2.csv")).encode())
+    rows = json.dumps(rows_of(trained / "peer2.csv")).encode()
+    answer = served.answer(rows)
     np.testing.assert_array_equal(answer["probabilities"], expected.values)
+    with safetensors.safe_open(path, "pt") as file:
+        about, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    tensors["dispersion"].fill_(float("nan"))
+    assert ServedModel.read(path, model_file_of(tensors, about), now=NOW).answer(rows) == answer
 
 
 def test_a_model_of_arrays_takes_nested_lists(tmp_path):
@@ -121,11 +130,32 @@ def test_a_model_of_arrays_takes_nested_lists(tmp_path):
     samples = np.random.default_rng(1).integers(0, 17, (5, *shape))
     expected = ArrayPredictor.load(path).predict(samples)
     assert served.answer(json.dumps(samples.tolist()).encode())["predictions"] == expected.labels
-    for wrong, sentence in (([[1], [1, 2]], "lists of different lengths"), ([["a"]], "something other than numbers")):
-        with pytest.raises(RequestError, match=sentence):
+    zeros = np.zeros(shape, int).tolist()
+    first = zeros
+    while isinstance(first[0], list):
+        first = first[0]
+    first[0] = True
+    assert len(served.answer(json.dumps([zeros]).encode())["predictions"]) == 1
+    with pytest.raises(RequestError, match="more than 10000"):
+        served.answer(json.dumps([zeros] * (MAX_ROWS + 1), separators=(",", ":")).encode())
+    for value in ("a", None, [1]):
+        first[0] = value
+        with pytest.raises(RequestError, match=r"Expected `bool \| float`, got"):
+            served.answer(json.dumps([zeros]).encode())
+    for wrong in ([[1], [1, 2]], [[1, 2]], [[]], [[zeros]]):
+        with pytest.raises(RequestError, match=r"other samples than the model takes \(Expected .* at `\$"):
             served.answer(json.dumps(wrong).encode())
-    with pytest.raises(RequestError, match="of shape"):
-        served.answer(b"[[1, 2]]")
+    for wrong, sentence in ((b"{}", "Expected `array`"), (b"[]", "at least one row"), (b"[", "is not JSON")):
+        with pytest.raises(RequestError, match=sentence):
+            served.answer(wrong)
+    bomb = json.dumps(["x" * 30_000, *[""] * 2_000]).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestError, match="got `str`"):
+            served.answer(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("cut", [0, 4, 200, -1])

@@ -191,11 +191,11 @@ def run(
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment, live=True, unaccounted=unaccounted)
-    check_runs(resolved, resolved.federation.peers, now=began)
-    names = resolved.topology.peers
+    known = resume and experiment.data.refresh is not None  # each peer checks the rows of its checkpoint itself
+    check_runs(resolved, () if known else resolved.federation.peers, now=began)
+    names, early = resolved.topology.peers, list[Event]()
     groups = share_processes(names, count_processes(len(names), workers))
     check_open_files(len(names), len(groups))
-    early: list[Event] = []
 
     def notify(event: Event) -> None:
         early.append(event)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+import p2pfl.privacy.release  # noqa: F401 (the first round would import it in the loop)
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.experiment.swarm_agreement import masks_of

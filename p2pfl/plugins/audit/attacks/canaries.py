@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.plugins.audit.claims import bounds, number, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Target, numbers, release
-from p2pfl.plugins.audit.statistical_tests import BOUNDS_PER_OBSERVER, Bools, auc, separation, tpr
+from p2pfl.plugins.audit.statistical_tests import BOUND_CONFIDENCE, BOUNDS_PER_OBSERVER, Bools, auc, separation, tpr
 from p2pfl.privacy.accounting import divergence
 
 CANARY_COUNT = 1000
@@ -37,8 +37,11 @@ CANARY_COUNT = 1000
 REPORTED_SIGNIFICANCE = 0.05
 """Probability that a bound that is only reported is too high."""
 
-BREAKING_SIGNIFICANCE = 0.001
-"""Probability that a bound that breaks a guarantee is too high."""
+BREAKING_SIGNIFICANCE = 1 - BOUND_CONFIDENCE
+"""Probability that any bound that breaks a guarantee is too high."""
+
+DELTA_SHARE = 1e-3
+"""Largest share of the significance of a bound that breaks a guarantee that its delta may use up."""
 
 GUESSED_SHARE = 0.2
 """Share of the canaries that the observer guesses: half of them with the highest scores, half with the lowest."""
@@ -63,10 +66,11 @@ class Guesses(ABC):
         :math:`\hat\mu` of the scores and its lower confidence bound.
     accounted
         The accountant's :math:`\mu`; infinite where there is none.
-    epsilon, certain, bound
-        Lower bound of :math:`\varepsilon` from the guesses, one of high confidence, and the accountant's bound.
-    delta
-        The delta of all three.
+    epsilon, ceiling, bound, delta
+        Lower bound of :math:`\varepsilon` from the guesses with a confidence of 95 %, the one that they would prove if
+        all were right, the accountant's bound, and the delta of all three.
+    certain, certain_ceiling, certain_bound, certain_delta
+        The same for the verdict: with the confidence of the whole audit, at a delta that hardly uses it up.
     """
 
     observer: str
@@ -78,14 +82,23 @@ class Guesses(ABC):
     lower: float
     accounted: float
     epsilon: float
-    certain: float
+    ceiling: float
     bound: float
     delta: float
+    certain: float
+    certain_ceiling: float
+    certain_bound: float
+    certain_delta: float
 
     @property
     def broken(self) -> bool:
         """True if the observer learns more than the guarantee permits."""
-        return self.lower > self.accounted or self.certain > self.bound
+        return self.lower > self.accounted or self.certain > self.certain_bound
+
+    @property
+    def tested(self) -> bool:
+        """True if the guarantee would be broken if all guesses were right."""
+        return math.isfinite(self.accounted) or self.certain_ceiling > self.certain_bound
 
     @property
     @abstractmethod
@@ -97,7 +110,18 @@ class Guesses(ABC):
         """What exceeds the guarantee, in words."""
         if self.lower > self.accounted:
             return f"mu is above {self.lower:.3g} instead of at most {self.accounted:.3g}"
-        return f"epsilon is above {self.certain:.3g} instead of at most {self.bound:.3g}"
+        return (
+            f"epsilon is above {self.certain:.3g} instead of at most {self.certain_bound:.3g} "
+            f"at delta {self.certain_delta:.1g}"
+        )
+
+    @property
+    def proof(self) -> str:
+        """What the guesses prove, in words."""
+        return (
+            f"one run proves with a confidence of {100 * (1 - REPORTED_SIGNIFICANCE):.0f} % that epsilon is above "
+            f"{self.epsilon:.2f}, and could prove {self.ceiling:.2f} at most"
+        )
 
     @property
     def figures(self) -> dict[str, str]:
@@ -109,8 +133,9 @@ class Guesses(ABC):
             **{name: f"{rate:.3f}" for name, rate in rates.items()},
             **bounds(self.measured, self.lower, self.accounted),
             "epsilon above": f"{self.epsilon:.2f}",
+            "provable": f"{self.ceiling:.2f}",
             "at most": number(self.bound),
-            "verdict": verdict_of(self, bounded=math.isfinite(self.bound)),
+            "verdict": verdict_of(self, bounded=math.isfinite(self.bound), tested=self.tested),
         }
 
 
@@ -128,8 +153,7 @@ class Canaries(Guesses):
         """Result in words."""
         return (
             f"Of {self.count} updates, planted or not, the observer orders {100 * self.auc:.0f} % of pairs correctly "
-            f"and finds {100 * self.tpr_percent:.0f} % at one false alarm in a hundred; one run proves epsilon above "
-            f"{self.epsilon:.2f}."
+            f"and finds {100 * self.tpr_percent:.0f} % at one false alarm in a hundred; {self.proof}."
         )
 
 
@@ -230,7 +254,14 @@ def one_run(
 
 
 def count_guesses(
-    scores: Floats, truth: Bools, *, promised: float, bound: float, delta: float, tests: int
+    scores: Floats,
+    truth: Bools,
+    *,
+    promised: float,
+    bound: Callable[[float], float],
+    delta: float,
+    tests: int,
+    share: float = GUESSED_SHARE,
 ) -> dict[str, float]:
     r"""Return the figures of :class:`Guesses` for scores and what was really planted.
 
@@ -239,34 +270,68 @@ def count_guesses(
     scores, truth
         ``[m]``.
     promised, bound
-        The accountant's :math:`\mu` and :math:`\varepsilon`; infinite where there is none.
+        The accountant's :math:`\mu`, and its :math:`\varepsilon` at a delta; infinite where there is none.
     delta
         The delta of the guarantee.
     tests
         Number of bounds of the audit that hold together.
+    share
+        Share of the canaries that the observer guesses.
     """
     measured = separation(scores, truth)
-    half = max(1, int(GUESSED_SHARE * len(scores) / 2))
+    half = max(1, int(share * len(scores) / 2))
     order = np.argsort(scores, kind="stable")
     correct = int(truth[order[-half:]].sum() + (~truth[order[:half]]).sum())
-    made = {"guesses": 2 * half, "correct": correct}
+    count, guesses, certain = len(scores), 2 * half, certain_delta(len(scores), delta=delta, tests=tests)
+    ordinary: Any = {"guesses": guesses, "delta": delta}
+    strict: Any = {"guesses": guesses, "delta": certain, "significance": BREAKING_SIGNIFICANCE / tests}
     return {
-        "count": len(scores),
+        "count": count,
         "auc": auc(scores, truth),
         "tpr_percent": tpr(scores, truth, fpr=0.01),
         "tpr_permille": tpr(scores, truth, fpr=0.001),
         "measured": measured.mu,
         "lower": measured.lower(tests=tests),
         "accounted": promised,
-        "epsilon": one_run(len(scores), **made, delta=delta),
-        "certain": one_run(len(scores), **made, delta=delta, significance=BREAKING_SIGNIFICANCE / tests),
-        "bound": bound,
+        "epsilon": one_run(count, correct=correct, **ordinary),
+        "ceiling": one_run(count, correct=guesses, **ordinary),
+        "bound": bound(delta),
         "delta": delta,
+        "certain": one_run(count, correct=correct, **strict),
+        "certain_ceiling": one_run(count, correct=guesses, **strict),
+        "certain_bound": bound(certain),
+        "certain_delta": certain,
     }
+
+
+def certain_delta(count: int, *, delta: float, tests: int) -> float:
+    r"""Return the delta of a bound that breaks a guarantee.
+
+    At the stated delta, the probability :math:`2 m \delta \alpha` of :func:`one_run` may exceed the significance, and
+    no guesses would prove anything.
+
+    Parameters
+    ----------
+    count
+        m, the number of canaries.
+    delta
+        The delta of the guarantee, which is the largest.
+    tests
+        Number of bounds of the audit that hold together.
+
+    Examples
+    --------
+    >>> f"{certain_delta(256, delta=1e-5, tests=5):.1e}"
+    '3.9e-10'
+    """
+    return min(delta, DELTA_SHARE * BREAKING_SIGNIFICANCE / tests / (2 * count))
 
 
 def _canaries(observer: Observer, scores: Floats, truth: Bools, *, delta: float, tests: int) -> Canaries:
     promised = observer.promised
-    bound = divergence.epsilon(promised, delta=delta) if math.isfinite(promised) else math.inf
+
+    def bound(delta: float) -> float:
+        return divergence.epsilon(promised, delta=delta)
+
     figures: Any = count_guesses(scores, truth, promised=promised, bound=bound, delta=delta, tests=tests)
     return Canaries(observer=observer.name, **figures)

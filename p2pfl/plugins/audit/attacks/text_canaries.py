@@ -17,9 +17,9 @@ T. Steinke, M. Nasr, M. Jagielski, "Privacy auditing with one (1) training run",
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -41,6 +41,9 @@ from p2pfl.privacy.accounting import divergence
 
 TEXT_COUNT = 256
 """Most sequences that are planted."""
+
+GUESSED_SHARE = 0.5
+"""Share of the sequences that the observer guesses; a few guesses prove little even if all are right."""
 
 
 @runtime_checkable
@@ -101,8 +104,7 @@ class TextCanaries(Guesses):
         """Result in words."""
         return (
             f"Of {self.count} random texts, planted or not, the observer orders {100 * self.auc:.0f} % of pairs "
-            f"correctly by their loss (exposure {self.exposure:.1f} of {self.most:.1f} bits); one run proves epsilon "
-            f"above {self.epsilon:.2f}."
+            f"correctly by their loss (exposure {self.exposure:.1f} of {self.most:.1f} bits); {self.proof}."
         )
 
 
@@ -173,7 +175,7 @@ def plant_texts(
     texts: TakesTexts,
     *,
     samples: Sequence[int],
-    stated: float = math.inf,
+    stated: Callable[[str, float], float],
     delta: float,
     steps: int = 1,
     rounds: int = ATTACKED_ROUNDS,
@@ -194,7 +196,8 @@ def plant_texts(
     samples
         Number of training samples of each peer.
     stated
-        :math:`\varepsilon` that is stated for a sample over these rounds; infinite without one.
+        Function of a peer and a delta: :math:`\varepsilon` of a sample of a peer that trains in each of these rounds;
+        infinite without a guarantee.
     delta
         The delta of guarantees.
     steps, rounds
@@ -236,11 +239,18 @@ def plant_texts(
             released = run_without_loop(net.mix(released))
         since = released.mean(own=since)  # [N, P]
     tests = BOUNDS_PER_OBSERVER * len(scores)
-    bounds = {name: min(stated, _bound(watching.get(name), rounds, delta=delta)) for name in scores}
-    return [_result(name, each, there, bound=bounds[name], delta=delta, tests=tests) for name, each in scores.items()]
+    of_sample = cache(lambda delta: stated(peer, delta))
+
+    def result(name: str) -> TextCanaries:
+        def bound(delta: float) -> float:
+            return min(of_sample(delta), _replacing(watching.get(name), rounds, delta=delta))
+
+        return _result(name, scores[name], there, bound=bound, delta=delta, tests=tests)
+
+    return [result(name) for name in scores]
 
 
-def _bound(observer: Observer | None, rounds: int, *, delta: float) -> float:
+def _replacing(observer: Observer | None, rounds: int, *, delta: float) -> float:
     """Return the epsilon of replacing all updates of a peer in some rounds; infinite without a guarantee."""
     if observer is None or math.isinf(observer.promised):
         return math.inf
@@ -248,8 +258,12 @@ def _bound(observer: Observer | None, rounds: int, *, delta: float) -> float:
     return divergence.epsilon(twice * observer.promised * math.sqrt(rounds), delta=delta)
 
 
-def _result(name: str, scores: Floats, there: Bools, *, bound: float, delta: float, tests: int) -> TextCanaries:
-    figures: Any = count_guesses(scores, there, promised=math.inf, bound=bound, delta=delta, tests=tests)
+def _result(
+    name: str, scores: Floats, there: Bools, *, bound: Callable[[float], float], delta: float, tests: int
+) -> TextCanaries:
+    figures: Any = count_guesses(
+        scores, there, promised=math.inf, bound=bound, delta=delta, tests=tests, share=GUESSED_SHARE
+    )
     bits = _exposures(scores, there)
     return TextCanaries(
         observer=name,
