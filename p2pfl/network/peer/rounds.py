@@ -279,7 +279,7 @@ class Rounds:
         plan = self.parts.plan
         hidden = self.parts.hiding.private(net, round=round)
         safe = plan.contested(hidden, round=round, observer=net, elsewhere=asyncio.to_thread)
-        return LateArrival(safe, net) if round in self._late else safe
+        return LateArrival(safe, net, masked=plan.masked) if round in self._late else safe
 
     # ------------------------------------------------------------------ after a round
 

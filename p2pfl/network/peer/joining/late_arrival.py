@@ -86,7 +86,8 @@ class LateArrival(Wrapped):
     """A neighbourhood for whose others this peer is not there yet, although it passes on what it hears.
 
     Where rows carry masses its own is 0, and mixing gives it the average of the others'. Where they do not, it waits
-    for the rows of the first gossip step before it says its own, which is their average.
+    for the rows of the first gossip step before it says its own, which is their average. Under masks it cannot, because
+    those of the others cancel only with its own: its own model counts as it is.
 
     Parameters
     ----------
@@ -94,17 +95,20 @@ class LateArrival(Wrapped):
         Hides rows.
     live
         Below it, the neighbours.
+    masked
+        True if rows are released under masks.
     """
 
-    def __init__(self, net: Neighbourhood, live: LiveNeighbourhood) -> None:
+    def __init__(self, net: Neighbourhood, live: LiveNeighbourhood, *, masked: bool) -> None:
         super().__init__(net)
-        self._live = live
+        self._live, self._masked = live, masked
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
-        """Release nothing of one's own."""
+        """Release nothing of one's own, if that is possible."""
         if masses is not None:
             return await self._net.release(rows, since=since, masses=torch.zeros_like(masses))
-        received = await self._live.receive_first(rows) if self._live.begins else None
+        waits = self._live.begins and not self._masked
+        received = await self._live.receive_first(rows) if waits else None
         if received is not None:
             rows, since = received, Released(received).public
         return await self._net.release(rows, since=since)

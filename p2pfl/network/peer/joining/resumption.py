@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from p2pfl.core.errors import LostModelError, ResumeError
 from p2pfl.experiment.resolved import Plan
@@ -16,6 +16,7 @@ from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.refusals import escape
+from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.privacy.keys import FirstUse, fingerprint
 from p2pfl.results.notices.kinds import KeyTrusted, NameShared, NeighboursMissing, Notice, VersionDiffers
 
@@ -104,14 +105,14 @@ def explain_exclusion(name: str) -> str:
 async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) -> tuple[Checkpoint | None, int]:
     """Go on from a checkpoint, if there is one, with a round: both are returned.
 
-    Where all come back together they go on with the last round that all have; where others go on, with one that is
-    still to come. If ``joins`` is true, the others play rounds as members, which have to admit this peer, unless all
-    come back together: then it is a member, even without a checkpoint.
+    Where all come back together they go on with the last round that most have, and this peer comes late if it lacks
+    that; where others go on, with one that is still to come. If ``joins`` is true, the others play rounds as members,
+    which have to admit this peer, unless all come back together: then it is a member, even without a checkpoint.
 
     Raises
     ------
     ResumeError
-        The others have ended and have not admitted this peer.
+        The others have ended and have not admitted this peer, or most members have no round in common.
     """
     kept, journal, session = keeper.former.kept, keeper.former.journal, connection.session
     membership, progress, me = session.membership, session.shared.progress, session.shared.me
@@ -120,11 +121,11 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
     together = common([me.rounds, *(announcement.rounds for announcement in there)])
     attempt = 0
     if not progress.running and (me.rounds or (joins and together is not None)):
+        if joins and together is None:
+            raise ResumeError(explain_rounds([me, *there]), absent=[], gone=[])
         first = from_ if together is None else together
-        from_ = first if me.rounds else 0
-        attempt = max(
-            announcement.attempt for announcement in (me, *there) if announcement.attempt <= me.attempt + LEAP
-        )
+        from_ = max((each.round for each in kept if each.round <= first), default=0)
+        attempt = _next_attempt(me, there, bare=journal is None)
     elif joins and progress.running:
         admitted = await connection.ask(Join())
         if not isinstance(admitted, Admitted):
@@ -144,6 +145,22 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
     connection.submit(Begin(first))
     await keeper.back(from_)
     return chosen, first
+
+
+def _next_attempt(me: Announcement, there: Sequence[Announcement], *, bare: bool) -> int:
+    """Return the largest attempt that peers announce and can have reached; one without a journal goes by two others."""
+    announced = sorted(announcement.attempt for announcement in there)
+    known = announced[-2] if bare and len(announced) > 1 else me.attempt
+    return max(each for each in (me.attempt, *announced) if each <= known + LEAP)
+
+
+def explain_rounds(there: Sequence[Announcement]) -> str:
+    """Return why peers whose checkpoints are of different rounds cannot go on together."""
+    rounds = ", ".join(f"{each.peer} {max(each.rounds)}" for each in there if each.rounds)
+    return (
+        f"no round is in the checkpoints of most peers (their last are {rounds}); start those whose numbers are wrong "
+        "without their checkpoints, or begin a new run"
+    )
 
 
 def rest(keeper: Keeper, peer: str) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 REACH = 4
@@ -9,16 +10,21 @@ REACH = 4
 
 
 def common(kept: Iterable[Collection[int]]) -> int | None:
-    """Return the last round from which all can resume, or ``None``; peers without a checkpoint join late.
+    """Return the last round from which as many as possible, and more than half, can resume; ``None`` without one.
+
+    Peers without a checkpoint do not count; they join late, as do those without one of that round.
 
     Examples
     --------
     >>> common([[6, 7], [7, 8], []]), common([[3, 4], [5, 6]]), common([])
     (7, None, None)
+    >>> common([[6, 7], [6, 7], [2, 3]]), common([[4, 5], [4, 5], [3, 4], [9]])
+    (7, 4)
     """
     asked = [set(rounds) for rounds in kept if rounds]
-    shared = set.intersection(*asked) if asked else set()
-    return max(shared, default=None)
+    holders = Counter(round for rounds in asked for round in rounds)
+    last = max(holders, key=lambda round: (holders[round], round), default=None)
+    return last if last is not None and 2 * holders[last] > len(asked) else None
 
 
 def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> int:

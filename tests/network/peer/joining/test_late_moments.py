@@ -50,7 +50,7 @@ def test_a_late_peer_arrives_at_the_average_and_stays_there(algorithm, returns):
     for round in range(ROUND, ROUND + span + 5):
         net = Settled()
         state = run_without_loop(
-            played.round(state, Idle(None), LateArrival(net, net) if round in late else net, round)
+            played.round(state, Idle(None), LateArrival(net, net, masked=False) if round in late else net, round)
         )
         if round >= late[-1]:
             assert torch.equal(state.rows, OTHERS), round

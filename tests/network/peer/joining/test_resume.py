@@ -17,7 +17,7 @@ from p2pfl.network.protocol.ledgers.mask_slots import END
 from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.notices.kinds import JoinsLate, NeighboursMissing, ReleasesEnded
+from p2pfl.results.notices.kinds import JoinsLate, LossRose, NeighboursMissing, ReleasesEnded
 from p2pfl.simulation import simulate
 from restarts import HeldTraining, RestartablePeers, begun
 from swarms import SMALL
@@ -209,6 +209,66 @@ async def test_who_has_lost_both_checkpoints_goes_on_with_the_others_from_where_
     for name in lives.names:
         assert ended[name].records[-1].round == 9
         assert not any(record.missed for record in ended[name].records)
+
+
+@pytest.mark.parametrize("departures", ["go_on", "wait"])
+async def test_who_has_older_checkpoints_than_the_others_goes_on_with_them_from_where_they_are(departures, tmp_path):
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=12", f"privacy.departures={departures}"])
+
+    async with asyncio.timeout(60):
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: now["peer3"].mailbox.gossip_step >= (3, 0))
+        older = {path: path.read_bytes() for path in tmp_path.glob("peer3.*state")}
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (7, 0) for peer in now.values()))
+        await lives.kill()
+        for path in tmp_path.glob("peer3.*state"):
+            path.unlink()
+        for path, data in older.items():  # a backup
+            path.write_bytes(data)
+        lives.start(resume=True)
+        ended = await lives.end()
+    for name in lives.names:
+        assert ended[name].records[-1].round == 11
+        assert not ended[name].records[-1].missed
+    assert said(lives, "peer3", JoinsLate)
+
+
+@pytest.mark.parametrize("departures", ["go_on", "wait"])
+async def test_one_that_announces_checkpoints_of_rounds_to_come_does_not_part_the_others(departures, tmp_path):
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=12", f"privacy.departures={departures}"])
+
+    async with asyncio.timeout(60):
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (5, 0) for peer in now.values()))
+        await lives.kill()
+        lives.start(resume=True)
+        insider = lives.now["peer3"]
+        insider.membership.me = msgspec.structs.replace(insider.me, rounds=[11])
+        ended = await lives.end()
+    assert all(ended[name].records[-1].round == 11 for name in ("peer0", "peer1", "peer2"))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+async def test_masks_cancel_in_the_round_in_which_a_peer_comes_back(weighted, tmp_path):
+    changes = [*RING, *COMPLETE, "rounds=14", "transport.patience=3", "privacy.mask=300.0"]
+    experiment = read(SMALL, changes=[*changes, f"learning.weighted={str(weighted).lower()}"])
+
+    async with asyncio.timeout(60):
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: now["peer1"].mailbox.gossip_step >= (3, 0))
+        held = HeldTraining(lives.now["peer0"], round=8)
+        await lives.kill("peer1")
+        lives.start("peer1", resume=True)
+        await lives.until(lambda now: begun(now["peer1"]) or held.reached.is_set())
+        held.go.set()
+        ended = await lives.end()
+    assert said(lives, "peer1", JoinsLate)
+    for name in lives.names:
+        assert ended[name].state.rows.abs().max() < 5  # .9 without masks, 100 with a share of one
+        assert not said(lives, name, LossRose)
 
 
 async def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
