@@ -35,11 +35,14 @@ class DataPosition:
         Number of rows.
     digest
         Digest of all rows, in their order.
+    judged
+        Round before which the rows changed that judge its models.
     """
 
     round: int
     rows: int
     digest: str
+    judged: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,12 @@ def digests_of(federation: Federation, peer: str) -> Digests:
     return digest_rows(federation.dataset.features[rows], federation.dataset.targets[rows])
 
 
+def judging_rows(federation: Federation, peer: str, digests: Digests) -> Digests:
+    """Return, out of the digests of all rows of a peer, those of the rows that judge its models."""
+    part = federation.validation[peer] if len(federation.validation[peer]) else federation.train[peer]
+    return digests[np.searchsorted(rows_of(federation, peer), part)]
+
+
 def position_of(digests: Digests, *, round: int) -> DataPosition:
     """Return the position after a reading before a round, given the digests of its rows."""
     return DataPosition(round, len(digests), hashlib.sha256(digests.tobytes()).hexdigest()[:32])
@@ -159,7 +168,7 @@ def shorten(federation: Federation, peer: str, position: DataPosition) -> Federa
         Position of an earlier reading.
     """
     digests = digests_of(federation, peer)[: position.rows]
-    if position_of(digests, round=position.round) != position:
+    if position_of(digests, round=position.round).digest != position.digest:
         return None
     first = rows_of(federation, peer)[: position.rows]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+import numpy as np
 import torch
 
 from p2pfl.algorithms import Statistics
@@ -18,6 +19,7 @@ from p2pfl.data.readings import (
     NewRows,
     compare_readings,
     digests_of,
+    judging_rows,
     lacks_rows,
     merge_peers,
     position_of,
@@ -27,6 +29,7 @@ from p2pfl.experiment.parts.robustness_parts import mislead
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import scale
+from p2pfl.learning.example_private import ExamplePrivateLearner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,8 @@ class RowsChange:
         Mean loss on the new rows before training on them; ``None`` without new rows.
     drift, feature
         Largest population stability index of a feature, of the new rows against the earlier ones, and that feature.
+    rate
+        Rate at which DP-SGD samples rows, where it rose because there are fewer.
     """
 
     rows: int
@@ -52,6 +57,7 @@ class RowsChange:
     loss: float | None
     drift: float | None
     feature: str | None
+    rate: float | None = None
 
 
 TABLE = "table"
@@ -80,6 +86,8 @@ class GrowingData:
         By peer, round before which its data were last read; 0 where it is missing.
     doubted
         By peer, digest of a table that lacked earlier rows and was not taken, as it may be half written.
+    judged
+        By peer, round before which the rows changed that judge its models; 0 where it is missing.
     told
         By peer, which kind of reading failed, if the last one did.
     """
@@ -90,6 +98,7 @@ class GrowingData:
     digests: Mapping[str, Digests] = field(default_factory=dict)
     read: Mapping[str, int] = field(default_factory=dict)
     doubted: Mapping[str, str] = field(default_factory=dict)
+    judged: Mapping[str, int] = field(default_factory=dict)
     told: Mapping[str, type[DataError]] = field(default_factory=dict)
 
     @classmethod
@@ -119,7 +128,9 @@ class GrowingData:
     def position(self, peer: str) -> DataPosition | None:
         """Return the rows that a peer has, for its checkpoint; ``None`` if its data are read once."""
         rows = self.digests.get(peer)
-        return None if rows is None else position_of(rows, round=self.read.get(peer, 0))
+        if rows is None:
+            return None
+        return replace(position_of(rows, round=self.read.get(peer, 0)), judged=self.judged.get(peer, 0))
 
     def again(self, round: int) -> tuple[Self, dict[str, str]]:
         """Return the data as they are now, read before a round by the peers for which it is due.
@@ -149,10 +160,19 @@ class GrowingData:
         new = {peer: str(error) for peer, error in failed.items() if self.told.get(peer) is not type(error)}
         told = {peer: type(error) for peer, error in failed.items()}
         others = {peer: kind for peer, kind in self.told.items() if peer not in due}
+        judged = {
+            peer: round
+            for peer, rows in digests.items()
+            if not np.array_equal(
+                judging_rows(found[peer], peer, rows),
+                judging_rows(self.plan.federation, peer, self.digests[peer]),
+            )
+        }
         made = replace(
             self,
             plan=self._merged({peer: found[peer] for peer in digests}) if digests else self.plan,
             digests={**self.digests, **digests},
+            judged={**self.judged, **judged},
             read={**self.read, **dict.fromkeys(digests, reading)},
             doubted={peer: text for peer, text in self.doubted.items() if peer not in due} | doubted,
             told=others | told,
@@ -220,7 +240,8 @@ class GrowingData:
                 federation = shorter
         digests = {peer: digests_of(federation, peer) for peer in self.peers}
         read = {peer: position.round for peer, position in positions.items()}
-        return replace(self, plan=self._on(federation), digests=digests, read=read), changed
+        judged = {peer: position.judged for peer, position in positions.items()}
+        return replace(self, plan=self._on(federation), digests=digests, read=read, judged=judged), changed
 
     def changes(self, before: Self, rows: Rows) -> dict[str, RowsChange]:
         """Return what became of the rows of each peer since the reading before, if anything did.
@@ -244,6 +265,7 @@ class GrowingData:
                 loss=losses[peer],
                 drift=float(change.drift.max()) if len(change.drift) else None,
                 feature=self._feature(int(change.drift.argmax())) if len(change.drift) else None,
+                rate=self._higher_rate(before, peer),
             )
             for peer, change in found.items()
             if len(change.rows) or not change.appended
@@ -257,6 +279,14 @@ class GrowingData:
         if any(len(part) for part in parts.values()):
             losses = self.plan.learner.on(new).evaluate(rows, peers=self.peers)["loss"]
         return {peer: float(loss) if len(parts[peer]) else None for peer, loss in zip(self.peers, losses, strict=True)}
+
+    def _higher_rate(self, before: Self, peer: str) -> float | None:
+        """Return the rate at which DP-SGD samples the rows of a peer, if it was lower before."""
+        old, new = before.plan.learner.bare, self.plan.learner.bare
+        if not (isinstance(old, ExamplePrivateLearner) and isinstance(new, ExamplePrivateLearner) and new.noise):
+            return None
+        earlier, now = old.cost(peer)[0], new.cost(peer)[0]
+        return now if now > earlier else None
 
     def _feature(self, number: int) -> str:
         """Return the name of a feature, or its number where columns have no names."""

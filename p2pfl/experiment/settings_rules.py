@@ -686,7 +686,7 @@ DEVICED = tuple(
         (
             lambda it: it.mode.sums,
             'with privacy.mode = "{mode}", because a sum over few participants reveals their models',
-            'leave it out, or set privacy.mode to "pairwise"',
+            'leave it out, or set privacy.mode to "pairwise" with privacy.clip and privacy.noise',
         ),
         (
             lambda it: it.experiment.simulation.absence > 0 or it.experiment.learning.dropped > 0,
@@ -706,11 +706,9 @@ SHARED = tuple(
             "name one, which p2pfl identity NAME --roster FILE writes",
         ),
         (
-            lambda it: (
-                it.experiment.telemetry.share == "scores" and it.claims and not it.experiment.telemetry.unaccounted
-            ),
+            lambda it: it.experiment.telemetry.share == "scores" and it.claims,
             "with private noise, whose guarantee does not cover scores of private data",
-            'set it to "health", or set telemetry.unaccounted = true',
+            'set it to "health", or to "unaccounted" to share them all the same',
         ),
         (
             lambda it: it.mode.hides and it.experiment.privacy.participation < 1,

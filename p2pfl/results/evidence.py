@@ -76,6 +76,8 @@ class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
     public
         True if the parameters follow from public totals. Otherwise the digests of parameters have the key of the data,
         as without one they would confirm a guess of a sample.
+    grows
+        True if the peer reads data again between rounds, so that they may be others after a restart.
     """
 
     peer: str
@@ -90,6 +92,7 @@ class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
     data: str | None
     charge: str | None
     public: bool = False
+    grows: bool = False
 
 
 class RowSent(msgspec.Struct, frozen=True, tag="sent"):

@@ -45,7 +45,9 @@ class BestModels:
         none = torch.full((count,), torch.inf, dtype=torch.float64)  # [R]
         return cls(rows.detach().cpu().clone(), none, torch.full((count,), -1))
 
-    def consider(self, rows: Rows, losses: torch.Tensor, *, rounds: torch.Tensor) -> None:
+    def consider(
+        self, rows: Rows, losses: torch.Tensor, *, rounds: torch.Tensor, since: torch.Tensor | None = None
+    ) -> None:
         """Take the models of a round where they are better; where they are equal, the earlier one stays.
 
         Parameters
@@ -56,9 +58,14 @@ class BestModels:
             Validation losses ``[R]``; NaN for peers that have no such data or were not evaluated.
         rounds
             Round of each peer, ``[R]``; -1 for none.
+        since
+            Round before which the rows changed that judge the models of each peer, ``[R]``; the first by default.
         """
         losses = losses.cpu().double()
-        better = (losses < self.losses) & (rounds >= 0)  # [R]
+        better = losses < self.losses  # [R]
+        if since is not None:  # losses of earlier rounds are of other rows
+            better |= (self.rounds < since) & losses.isfinite()
+        better &= rounds >= 0
         where = better.nonzero().squeeze(-1)  # [K]
         self.rows.index_copy_(0, where, rows.index_select(0, where.to(rows.device)).to(self.rows))
         self.losses = torch.where(better, losses, self.losses)
@@ -104,18 +111,21 @@ class ModelJudge:
         Best models so far; ``None`` where no peer has a validation part.
     patience
         Value of ``learning.patience``.
+    since
+        Round before which the rows changed that judge the models of each peer, ``[R]``; ``None`` if they stay the same.
     """
 
     evaluator: Evaluator
     best: BestModels | None
     patience: int | None
+    since: torch.Tensor | None = None
 
     async def judge(self, round: int, state: State) -> torch.Tensor:
         """Keep the models that are better than those before; return which peers still find such models, ``[R, 1]``."""
         if self.best is None or self.patience is None:
             return torch.zeros(len(state.rows), 1)
         losses = self.evaluator.judge(state.rows)  # [R]
-        self.best.consider(state.rows, losses, rounds=torch.full((len(losses),), round))
+        self.best.consider(state.rows, losses, rounds=torch.full((len(losses),), round), since=self.since)
         return self.best.improvement(round, patience=self.patience)
 
     def record(self, rows: Rows, evaluated: Sequence[dict[str, float]], *, rounds: Sequence[int]) -> None:
@@ -123,7 +133,8 @@ class ModelJudge:
         if self.best is None or self.patience is not None:
             return
         losses = [scores.get("validation_loss", math.nan) for scores in evaluated]
-        self.best.consider(rows, torch.tensor(losses, dtype=torch.float64), rounds=torch.tensor([*rounds]))
+        values = torch.tensor(losses, dtype=torch.float64)
+        self.best.consider(rows, values, rounds=torch.tensor([*rounds]), since=self.since)
 
 
 def judge_of(plan: Plan, shard: Shard, evaluator: Evaluator, *, begun: BestModels | None) -> ModelJudge:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+
+import torch
 
 from p2pfl.algorithms import State
 from p2pfl.core.errors import InputError
@@ -13,6 +15,7 @@ from p2pfl.learning import Learner
 from p2pfl.results import Run
 from p2pfl.results.notices.kinds import DataRead, DataUnreadable
 from p2pfl.results.spending.meter import Meter
+from p2pfl.simulation.best_models import ModelJudge
 from p2pfl.simulation.evaluation_size import Evaluator, MeanModel
 
 
@@ -23,8 +26,10 @@ class DataReader:
     ----------
     data
         Plan of the run, and when the data are read.
-    evaluator, meter, run
-        Evaluation, meter of the privacy cost, if there is one, and the run that takes notices.
+    evaluator, meter, run, judge
+        Evaluation, meter of the privacy cost, if there is one, the run that takes notices, and the judge of models.
+    first
+        First round; before a later one than 0 the peers read what they had read before it.
 
     Attributes
     ----------
@@ -32,9 +37,21 @@ class DataReader:
         Evaluation of the mean of all models.
     """
 
-    def __init__(self, data: GrowingData, evaluator: Evaluator, *, meter: Meter | None, run: Run) -> None:
-        self.data, self.evaluator, self.meter, self.run = data, evaluator, meter, run
+    def __init__(
+        self,
+        data: GrowingData,
+        evaluator: Evaluator,
+        *,
+        meter: Meter | None,
+        run: Run,
+        judge: ModelJudge,
+        first: int = 0,
+    ) -> None:
+        self.data, self.evaluator, self.meter, self.run, self.judge = data, evaluator, meter, run, judge
         self.average = MeanModel(data.plan, evaluator.shard, evaluator.scope)
+        if first and data.due(first - 1):
+            self.data = replace(data.again(first - 1)[0], judged={})  # the best models are those on these rows
+            self._take()
 
     @property
     def function(self) -> Callable[[int, State], Learner] | None:
@@ -42,10 +59,7 @@ class DataReader:
         return None if self.data.plan.experiment.data.refresh is None else self.read
 
     def read(self, round: int, state: State) -> Learner:
-        """Return the learner on the data before a round, which are read again if that is due.
-
-        A simulation that goes on from a checkpoint reads in its first round what the peers had read before it.
-        """
+        """Return the learner on the data before a round, which are read again if that is due."""
         before = self.data
         if before.due(round):
             self.data, failed = before.again(round)
@@ -62,6 +76,7 @@ class DataReader:
         self.average = MeanModel(plan, self.evaluator.shard, self.evaluator.scope)
         if self.meter is not None:
             self.meter.samples.follow(plan.learner)
+        self.judge.since = torch.tensor([self.data.judged.get(peer, 0) for peer in self.data.peers])
 
 
 def check_resumption(experiment: Experiment) -> None:

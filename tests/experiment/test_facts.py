@@ -66,15 +66,15 @@ def test_telemetry_that_would_break_a_promise_is_refused(telemetry, privacy, why
         plan(read(TABLE | {"telemetry": telemetry, "privacy": privacy}))
 
 
-@pytest.mark.parametrize("share", ["health", "scores"])
+@pytest.mark.parametrize("share", ["health", "unaccounted"])
 def test_telemetry_that_would_show_the_size_of_secret_batches_is_refused(share):
-    telemetry = {"share": share, "observers": "o.toml", "unaccounted": True}
+    telemetry = {"share": share, "observers": "o.toml"}
     why = "with learning.example_noise, because the time of a training reveals"
     with pytest.raises(ExperimentError, match=f"telemetry.share.* does not work {why}"):
         plan(read(TABLE | {"telemetry": telemetry, "learning": {"example_noise": 1.0}}))
 
 
 def test_scores_are_shared_beside_a_guarantee_if_the_owner_says_so():
-    telemetry = {"share": "scores", "observers": "o.toml", "unaccounted": True}
+    telemetry = {"share": "unaccounted", "observers": "o.toml"}
     privacy = {"mode": "pairwise", "epsilon": 8.0, "clip": 1.0}
-    assert plan(read(TABLE | {"telemetry": telemetry, "privacy": privacy})).experiment.telemetry.unaccounted
+    assert plan(read(TABLE | {"telemetry": telemetry, "privacy": privacy})).experiment.telemetry.share == "unaccounted"

@@ -29,3 +29,16 @@ def failing(*, peer, peers, seed, round=0):
     if round == 2 and peer == "peer0":
         raise OSError("the disk is busy")
     return stream(peer=peer, peers=peers, seed=seed, round=round)
+
+
+def turning(*, peer, peers, seed, round=0):
+    """Rows of which the later ones have the class that the earlier ones would not have."""
+    x, y = stream(peer=peer, peers=peers, seed=seed, round=round)
+    y[FIRST:] = 1 - y[FIRST:]
+    return x, y
+
+
+def shrinking(*, peer, peers, seed, round=0):
+    """Rows of which few are left after the beginning."""
+    x, y = stream(peer=peer, peers=peers, seed=seed, round=10)
+    return (x, y) if round == 0 else (x[:40], y[:40])

@@ -54,6 +54,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
             data=None if samples is None else data_commitment(samples, secret),
             charge=repr(plan.protection.cost) if plan.claims else None,
             public=public,
+            grows=experiment.data.refresh is not None,
         )
     )
     return witness

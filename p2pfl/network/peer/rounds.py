@@ -317,7 +317,7 @@ class Rounds:
             parts.witness.play(state.rows[0], round=round, spent=spent, incarnations=incarnations, public=state.mixed)
         if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
-            await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
+            await self._consider(round, state, loss)
         if ends_with_checkpoint(round, apart=self._apart, rounds=parts.plan.experiment.rounds):
             await self._save(state)
 
@@ -327,9 +327,14 @@ class Rounds:
         scores, spent = await asyncio.to_thread(self._measure, state)
         self._judged = scores, spent
         loss = scores.get("validation_loss")
-        await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
+        await self._consider(round, state, loss)
         self._improving = parts.best.improvement(round, patience=parts.plan.experiment.learning.patience or 0)
         return self._improving
+
+    async def _consider(self, round: int, state: State, loss: float | None) -> None:
+        """Keep a round's model if it is the best since the rows that judge it are these."""
+        parts, since = self.parts, self.data.judged.get(self.parts.name, 0)
+        await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss, since=since)
 
     def _measure(self, state: State) -> tuple[dict[str, float], float | None]:
         """Return the scores of a model and the epsilon spent so far; both can take long."""

@@ -39,6 +39,7 @@ AGREED = {
     "code": "other code",
     "roster": "another roster",
     "charge": "another charge a round",
+    "grows": "another word on whether data are read again",
 }
 """Facts that all peers of a run state alike when they begin, and a phrase for a peer that differs."""
 
@@ -313,6 +314,8 @@ def _notes(chains: Sequence[PeerEvidence]) -> Iterator[str]:
     """Yield what an honest run may show and an attacker may pretend: lost rows, restarts, other libraries."""
     by_peer = {own.peer: own for own in chains}
     for own in chains:
+        if any(began.grows for began in own.beginnings) and len({began.data for began in own.beginnings}) > 1:
+            yield f"{own.peer} began again with other data, which data.refresh permits"
         known = {began.incarnation for began in own.beginnings}
         for other in chains:
             rounds = sorted(
@@ -355,7 +358,7 @@ def _chain(own: PeerEvidence, roster: Roster | None) -> Iterator[Difference]:
             yield from _beginning(own, fact, roster)
             if known is None and fact.roster and key and fact.key != key:
                 yield Difference(own.peer, round, "the key is another one after a restart")
-            if data is not None and fact.data != data:
+            if data is not None and fact.data != data and not fact.grows:
                 yield Difference(own.peer, round, "the data are others after a restart")
             key, data = fact.key, fact.data
         if not key or not entry.signed_by(key, line=line):

@@ -763,6 +763,8 @@ class DataRead(Notice, frozen=True, kw_only=True):
         Mean loss on the new rows before it trains on them.
     drift, feature
         Largest population stability index of a feature, of the new rows against the earlier ones; and that feature.
+    rate
+        Rate at which DP-SGD samples rows, where it rose because there are fewer.
     """
 
     severity = "info"
@@ -775,6 +777,7 @@ class DataRead(Notice, frozen=True, kw_only=True):
     loss: float | None = None
     drift: float | None = None
     feature: str | None = None
+    rate: float | None = None
 
     def __str__(self) -> str:
         where = "" if self.appended else ", and lacks some of the earlier ones"
@@ -784,6 +787,8 @@ class DataRead(Notice, frozen=True, kw_only=True):
             found += f"; loss on the new rows {self.loss:.3f}"
         if self.drift is not None and self.drift > DRIFTED:
             found += f"; {self.feature} has changed (population stability index {self.drift:.2f})"
+        if self.rate is not None:
+            found += f"; a step now takes {self.rate:.3g} of its rows, so each round costs single samples more epsilon"
         return found
 
 
@@ -805,10 +810,16 @@ class DataUnreadable(Notice, frozen=True, kw_only=True):
 
 
 class DataReplaced(Notice, frozen=True, kw_only=True):
-    """The data of a peer that resumes do not begin with the rows of its checkpoint; it takes all that are there."""
+    """The data of a peer that resumes do not begin with the rows of its checkpoint, as when the oldest rows have left.
+
+    It takes all that are there.
+    """
 
     def __str__(self) -> str:
-        return "its data no longer begin with the rows of its checkpoint; it goes on with those that are there"
+        return (
+            "its data no longer begin with the rows of its checkpoint, as when old rows have left; it goes on with "
+            "those that are there"
+        )
 
 
 # ------------------------------------------------------------ all of them

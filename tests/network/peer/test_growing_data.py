@@ -15,6 +15,7 @@ from p2pfl.experiment.resolving import federate_data
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, pack, unpack
 from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.evidence.verification import find_chains, verify
 from p2pfl.results.notices.kinds import DataRead, DataReplaced, DataUnreadable
 from p2pfl.simulation import simulate
 from p2pfl.simulation.sharding import Shard
@@ -84,6 +85,19 @@ def test_data_that_one_peer_cannot_read_stop_neither_the_swarm_nor_its_simulatio
     assert [each.round for each in notices if isinstance(each, DataUnreadable)] == [2]
     assert {each.round for each in notices if isinstance(each, DataRead) and each.peer == "peer0"} == {4}
     assert {each.round for each in notices if isinstance(each, DataRead) and each.peer == "peer1"} == {2, 4}
+
+
+@pytest.mark.parametrize("patience", [[], ["learning.patience=2"]], ids=["all rounds", "patience"])
+def test_models_are_the_best_on_the_rows_that_judge_them_now(patience):
+    experiment = growing("data.name=streaming:turning", "data.validation=0.3", "learning.rate=0.1", *patience)
+    simulated = simulate(experiment, baselines=False)
+    ended = timeless(live(experiment, MemoryTransport()))
+    for peer, each in ended.items():
+        best = each.peer.best.best
+        assert best.round >= 4  # losses on the rows from before are smaller
+        assert best.round == simulated.summary["best"][peer]["round"]
+        assert best.loss == pytest.approx(simulated.summary["best"][peer]["loss"])
+        assert each.peer.done == 6
 
 
 @pytest.mark.fast
@@ -296,6 +310,9 @@ def test_a_peer_resumes_although_few_rows_came_since_its_account_was_written(tab
     assert sum(ended["peer0"][0].plan.federation.sizes("peer0")) == 65
     assert not [each for each in notices if isinstance(each, DataReplaced)]
     assert [(each.round, each.new) for each in notices if isinstance(each, DataRead)] == [(4, 2)]
+    verified = verify(find_chains([tables]))
+    assert not verified.findings
+    assert "peer0 began again with other data, which data.refresh permits" in verified.open
 
 
 def test_a_peer_that_resumes_has_the_rows_of_its_checkpoint(tables):
@@ -379,6 +396,19 @@ def test_single_samples_are_charged_at_the_rate_of_the_rows_of_each_round():
     assert {steps.rate: count for steps, count in meter.samples.own["peer0"].items()} == {
         16 / size: 2 for size in sizes
     }
+
+
+def test_fewer_rows_cost_single_samples_more_and_the_notice_says_so():
+    experiment = growing(
+        *("learning.example_noise=1.0", "learning.max_norm=1.0", "learning.dtype=float32"),
+        "data.name=streaming:shrinking",
+    )
+    notices = []
+    meter = timeless(live(experiment, MemoryTransport(), notice=notices.append))["peer0"].peer.meter
+    first = next(each for each in notices if isinstance(each, DataRead) and each.peer == "peer0")
+    assert first.rate == 16 / first.train
+    assert first.rate in {steps.rate for steps in meter.samples.own["peer0"]}
+    assert "each round costs single samples more epsilon" in str(first)
 
 
 REFUSED = {

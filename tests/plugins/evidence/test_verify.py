@@ -224,6 +224,12 @@ MANIPULATIONS = {
     "another statement": ("gossip", each(PeerBegan, statement="0" * 64), -1, "it has another privacy statement"),
     "another roster": ("gossip", each(PeerBegan, roster="0" * 64), -1, "it has another roster than the others"),
     "another version": ("gossip", each(PeerBegan, versions={"p2pfl": "0.1.0"}), -1, "it has another version of p2pfl"),
+    "another word on its data": (
+        "gossip",
+        each(PeerBegan, grows=True),
+        -1,
+        "it has another word on whether data are read",
+    ),
     "other code": ("gossip", each(PeerBegan, code={"own:Model": "0" * 64}), -1, "it has other code than the others"),
     "another run": ("gossip", each(PeerBegan, swarm="other"), -1, "it has another run than the others"),
     "an undercharged round after a restart": (

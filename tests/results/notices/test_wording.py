@@ -233,12 +233,22 @@ SENTENCES = [
         ),
     ),
     (
+        notices.DataRead(**ME, round=9, rows=40, train=32, new=0, appended=False, rate=0.5),
+        (
+            "has 40 rows before round 10, 0 of them new, and lacks some of the earlier ones; it trains on 32; a step "
+            "now takes 0.5 of its rows, so each round costs single samples more epsilon"
+        ),
+    ),
+    (
         notices.DataUnreadable(**ME, round=9, message="a.csv is empty; add rows"),
         "goes on with the rows that it has in round 10, because a.csv is empty; add rows",
     ),
     (
         notices.DataReplaced(**ME),
-        "its data no longer begin with the rows of its checkpoint; it goes on with those that are there",
+        (
+            "its data no longer begin with the rows of its checkpoint, as when old rows have left; it goes on with "
+            "those that are there"
+        ),
     ),
 ]
 

@@ -44,6 +44,7 @@ from p2pfl.results.lock import Owner
 from p2pfl.results.models.model_description import describe_file, describe_model, metadata
 from p2pfl.results.notices.kinds import STALLED_REMEDY, Notice
 from p2pfl.results.summary import scores as scores_of
+from p2pfl.results.swarm.telemetry import Level
 
 WATCH_INTERVAL = 0.25
 """Seconds between two looks at what a peer is doing."""
@@ -118,7 +119,8 @@ async def live(
 
     sharing, telemetry = resolved.experiment.telemetry, None
     if sharing.share != "none" and sharing.observers is not None:
-        telemetry = Telemetry(name, level=sharing.share, observers=Path(sharing.observers), notify=notify)
+        level: Level = "health" if sharing.share == "health" else "scores"
+        telemetry = Telemetry(name, level=level, observers=Path(sharing.observers), notify=notify)
         notify = _both(notify, telemetry.observe)
     store, source = CheckpointStore(folder / "peers", name), SecretSource()
     transport = transport or connect(resolved.experiment, urls=urls, peer=name, notify=notify)

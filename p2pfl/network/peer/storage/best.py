@@ -55,7 +55,7 @@ class BestModel:
         """The file of the best model, where there is a store."""
         return None if self.store is None else self.store.place()
 
-    def consider(self, plan: Plan, rows: torch.Tensor, *, round: int, validation: float | None) -> None:
+    def consider(self, plan: Plan, rows: torch.Tensor, *, round: int, validation: float | None, since: int = 0) -> None:
         """Write a round's model if it is the best so far; this may take a while.
 
         Parameters
@@ -68,6 +68,8 @@ class BestModel:
             From which they are.
         validation
             Their loss on the validation part, if there is one.
+        since
+            Round before which the rows changed that judge models; losses of earlier rounds are of other rows.
 
         Raises
         ------
@@ -82,7 +84,8 @@ class BestModel:
         loss = self._training_loss(plan, rows) if validation is None else validation
         if loss is None or not math.isfinite(loss):
             return
-        if self.best is not None and self.best.part == part and self.best.loss <= loss:
+        best = self.best
+        if best is not None and best.part == part and best.round >= since and best.loss <= loss:
             return
         best = Best(round, loss, part)
         if self.store is None:
