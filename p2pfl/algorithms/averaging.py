@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Protocol, Self, runtime_checkable
@@ -10,7 +9,7 @@ from typing import Protocol, Self, runtime_checkable
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner
-from p2pfl.algorithms.devices import Devices, Invitation, Invitations, choose
+from p2pfl.algorithms.devices import Devices, Invitation, Invitations, choose, count_invited
 from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError
@@ -89,7 +88,8 @@ class Averaging:
     @property
     def invites(self) -> int:
         """Largest number of peers that are drawn for a round."""
-        return min(len(self.peers), math.ceil(self.count * (1.0 if self.devices is None else self.devices.invited)))
+        invited = 1.0 if self.devices is None else self.devices.invited
+        return min(len(self.peers), count_invited(self.count, invited))
 
     @property
     def partial(self) -> bool:
@@ -112,6 +112,16 @@ class Averaging:
         The result depends only on released models and on ``since``, so it is public.
         """
         return (await self.gossip(net, await net.release(rows, since=since, masses=masses))).average(own=since)
+
+    def fewest(self, rounds: int) -> tuple[int, int]:
+        """Return the smallest number of peers that count in one of the first rounds where any do, and that round.
+
+        Stragglers that are dropped are not looked at: they are drawn for each peer apart.
+        """
+        if self._invitations is None:
+            return self.count, 0
+        counts = ((len(self._invitations.at(round).counted), round) for round in range(rounds))
+        return min(((few, round) for few, round in counts if few), default=(len(self.peers), 0))
 
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
         """Return which of ``peers`` take part in a round, ``[R]`` bool; each peer can compute this for all."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -21,9 +23,33 @@ LONGEST = 2**32 // MS
 NEVER = 2**62
 """A tick that no run reaches."""
 
+SLOWEST = 2**40
+"""Ticks of the slowest client, 35 years; rounds of such clients end before :data:`NEVER`, too."""
+
 MAX_PERMUTED = 100_000
 """Largest number of peers for which a draw permutes all of them; beyond it, its time grows with the number of
 participants only."""
+
+
+def count_invited(count: int, invited: float) -> int:
+    """Return how many clients are invited so that some count; products such as ``100 * 1.1`` are decimal ones.
+
+    Examples
+    --------
+    >>> count_invited(100, 1.1), count_invited(10, 1.25)
+    (110, 13)
+    """
+    return math.ceil(round(count * invited, 9))
+
+
+def ticks(seconds: Sequence[float]) -> Ints:
+    """Return times in whole ticks, each the nearest one."""
+    return np.rint(np.asarray(seconds, np.float64) * MS).astype(np.int64)
+
+
+def _lasting(seconds: float) -> int:
+    """Return the ticks after which a duration is over."""
+    return math.ceil(min(seconds * MS, SLOWEST))
 
 
 def choose(seed: int, everyone: int, count: int, *, round: int) -> Ints:
@@ -39,7 +65,7 @@ def choose(seed: int, everyone: int, count: int, *, round: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Times at which clients are available, over and over again, in ticks; 12 bytes for each interval.
+    """Times at which clients are available, over and over again, in ticks; it holds 12 bytes for each interval.
 
     Parameters
     ----------
@@ -69,7 +95,7 @@ class Trace:
     def of(cls, clients: Sequence[int], on: Sequence[float], off: Sequence[float], *, peers: int) -> Self:
         """Return the trace of intervals in seconds, which repeats after the last end; those that touch become one."""
         owner = np.asarray(clients, np.int64)
-        begin, end = (np.rint(np.asarray(each, np.float64) * MS).astype(np.int64) for each in (on, off))
+        begin, end = ticks(on), ticks(off)
         period, listed = int(end.max(initial=0)), np.zeros(peers, bool)
         listed[owner] = True
         real = end > begin
@@ -82,6 +108,12 @@ class Trace:
         last = np.append(first[1:], len(owner)) - 1
         ends = (reach - shift)[last].astype(np.uint32)
         return cls(owner[first].astype(np.int32), begin[first].astype(np.uint32), ends, period, listed)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the intervals, by which a run that goes on tells whether its trace is the same."""
+        parts = (self.owner, self.on, self.off, self.listed)
+        return hashlib.sha256(b"".join([str(self.period).encode(), *(part.tobytes() for part in parts)])).hexdigest()
 
     def leaves(self, now: int) -> Ints:
         """Return the tick at which each client becomes unavailable, ``[N]``; 0 for those that are so already."""
@@ -167,10 +199,8 @@ class Devices:
 
     def invite(self, round: int, *, peers: int, count: int, seed: int, now: int) -> Invitation:
         """Return who is invited to a round of ``count`` clients that begins at a tick, and who counts."""
-        wanted, limit = (
-            math.ceil(count * self.invited),
-            NEVER if self.deadline is None else math.ceil(self.deadline * MS),
-        )
+        wanted = count_invited(count, self.invited)
+        limit = NEVER if self.deadline is None else _lasting(self.deadline)
         stays: Ints
         if self.trace is None:
             invited = choose(seed, peers, min(peers, wanted), round=round)
@@ -183,7 +213,7 @@ class Devices:
             there = np.flatnonzero(leaves > now)
             invited = there[choose(seed, len(there), min(len(there), wanted), round=round)]
             stays = np.minimum(leaves[invited] - now, limit)
-        takes = np.array([math.ceil(self.seconds(number) * MS) for number in invited.tolist()])
+        takes = np.array([_lasting(self.seconds(number)) for number in invited.tolist()])
         reports = np.where(takes <= stays, takes, NEVER)
         first = np.argsort(reports, kind="stable")[:count]
         first = first[reports[first] < NEVER]

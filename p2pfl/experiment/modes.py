@@ -223,7 +223,7 @@ class Pairwise(Independent):
 
     def statement(self, *, claimed: bool, whose: str = "") -> str:
         """Return what is promised, in words."""
-        hides = "masks hide each update among its honest neighbours and cancel in the mean"
+        hides = "masks hide each update among those of its honest neighbours that count and cancel in the mean"
         bare = self.departures == "go_on" and not self.noise
         left = LEFT["bare" if bare else self.departures]
         return f"{hides}; {left}" if claimed else f"{hides}; {unclaimed(whose)}; {left}"

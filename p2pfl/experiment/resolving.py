@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition
+from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition, average_of
 from p2pfl.algorithms.robust import Attack, Rule
 from p2pfl.core.codecs import Codec
 from p2pfl.core.encodings import Ints
@@ -27,7 +27,7 @@ from p2pfl.experiment.parts.device_parts import devices
 from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
 from p2pfl.experiment.parts.learner_parts import algorithm, check_names, expected_update, learner, takes_data
-from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
+from p2pfl.experiment.parts.masks_and_noise import check_company, protect, sizes_masks
 from p2pfl.experiment.parts.option_tables import checked_options
 from p2pfl.experiment.parts.peer_graph import built, check_peers, load_graph, peer_names, remaining
 from p2pfl.experiment.parts.robustness_parts import attack, mislead, rule
@@ -218,6 +218,7 @@ def assemble(
         raise ExperimentError(
             f"fragments = {fragments} is more than the {size} parameters of the model; set it to {size} or less"
         )
+    check_company(asked, average_of(made), protection)
     accounted = admitted(
         experiment,
         topology.peers if parts.sizes is None else parts.federation.peers,  # a simulation may hold a part of the data

@@ -27,6 +27,9 @@ Waiting = Annotated[float, Meta(ge=0)]
 """Seconds to wait, where 0 is not to wait at all."""
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+Lasting = Annotated[float, Meta(ge=0, le=4e6)]
+"""Seconds of a client, 46 days at most."""
+
 Number = Annotated[int, Meta(ge=1)]
 Reference = Annotated[str, Meta(min_length=1)]
 """A known name, or ``package.module:name``."""
@@ -258,9 +261,12 @@ class DeviceSettings(TrainingTimes, frozen=True):
         CSV file of the times at which clients are available.
     """
 
-    sample_seconds: NotNegative = 0.0
     invited: Annotated[float, Meta(ge=1, le=1000)] = 1.0
-    deadline: Positive | None = None
+    seconds: Lasting = 0.0
+    sample_seconds: Lasting = 0.0
+    spread: Annotated[float, Meta(ge=0, le=10)] = 0.0
+    slowdown: Annotated[float, Meta(ge=1, le=1e6)] = 1.0
+    deadline: Annotated[float, Meta(gt=0, le=4e6)] | None = None
     trace: str | None = None
 
     @property

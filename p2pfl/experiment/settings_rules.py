@@ -686,7 +686,7 @@ DEVICED = tuple(
         (
             lambda it: it.mode.sums,
             'with privacy.mode = "{mode}", because a sum over few participants reveals their models',
-            'leave it out, or set privacy.mode to "pairwise"',
+            'leave it out, or set privacy.mode to "pairwise" with privacy.clip and privacy.noise',
         ),
         (
             lambda it: it.experiment.simulation.absence > 0 or it.experiment.learning.dropped > 0,

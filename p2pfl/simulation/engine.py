@@ -17,6 +17,7 @@ from p2pfl.algorithms import Algorithm, State, Statistics, average_of
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
+from p2pfl.core.rows import repeated
 from p2pfl.data import Federation
 from p2pfl.data.federation import standardise
 from p2pfl.experiment import Experiment, Plan
@@ -25,6 +26,7 @@ from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import PeersAgreement, report_statistics
 from p2pfl.learning import Learner
+from p2pfl.learning.learner import KeepsModels
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
@@ -47,7 +49,12 @@ from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
 from p2pfl.simulation.sharding.workers import RunOptions, divide_plan, shard_simulation, source_of
-from p2pfl.simulation.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining_rounds
+from p2pfl.simulation.simulation_checkpoint import (
+    CheckpointKeeper,
+    SimulationCheckpoint,
+    digest_trace,
+    remaining_rounds,
+)
 from p2pfl.simulation.simulation_checkpoint import after as checkpointed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, total_arguments
 
@@ -309,7 +316,17 @@ def _hides_steps(resolved: Plan, shard: Shard) -> bool:
 
 
 def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: RecordedPeers, *, round: int) -> None:
-    """Write the models of the listed peers."""
+    """Write the models of the listed peers; those that are all the same are once in memory."""
+    common: dict[str, torch.Tensor] = {}
+    one = repeated(state.rows) and not isinstance(resolved.learner.bare, KeepsModels)
+
+    def saved(row: torch.Tensor, peer: str) -> dict[str, torch.Tensor]:
+        if not one:
+            return resolved.saved(row, peer=peer)
+        if not common:
+            common.update(resolved.saved(row, peer=peer))
+        return dict(common)
+
     height = max(1, WRITTEN // max(1, state.rows[:1].nbytes))
     blocks = shard.blocks({"rows": state.rows})
     if listed.numbers is not None:
@@ -320,7 +337,7 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: 
             rows = dict(zip(names, tensors["rows"][low : low + height], strict=True))
             owned = {peer: resolved.owned(row, peer=peer) for peer, row in rows.items()}
             run.save(
-                {peer: resolved.saved(row, peer=peer) for peer, row in rows.items()},
+                {peer: saved(row, peer) for peer, row in rows.items()},
                 round=round,
                 own={peer: model for peer, model in owned.items() if model},
                 about={peer: metadata(describe_file(resolved, peer)) for peer in rows},
@@ -391,6 +408,7 @@ async def _play(
 
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
+    trace = digest_trace(average_of(resolved.algorithm))
     faults = Faults.of(resolved.experiment.simulation)
     own = range(0) if meter is None else remaining_rounds(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
@@ -433,6 +451,7 @@ async def _play(
                 stop=rounds.stop,
                 work=learner,
                 secret=secret,
+                trace=trace,
             )
         )
         if observe is not None and records:

@@ -290,7 +290,7 @@ def _drawn_before(average: Averaging, *, round: int) -> set[int]:
 
 def _count_recorded(average: Averaging) -> int:
     """Return how many peers have records of a round: one where all are drawn, and in secret some take part."""
-    return average.count if average.count < len(average.peers) else 1
+    return average.invites if average.devices is not None or average.count < len(average.peers) else 1
 
 
 def by_peer(evaluated: Mapping[str, torch.Tensor]) -> list[dict[str, float]]:

@@ -154,4 +154,4 @@ def _diversity(sums: torch.Tensor, *, common: torch.Tensor) -> float | None:
     """
     squares, trained, count = sums.tolist()
     square = float(norms(common)) ** 2 * (count / max(trained, 1)) ** 2
-    return squares / trained / square if square else None
+    return squares / trained / square if trained and square else None

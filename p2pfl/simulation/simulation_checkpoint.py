@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import torch
 
-from p2pfl.algorithms import State
+from p2pfl.algorithms import Averaging, State
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.core.rows import repeated
@@ -65,6 +65,8 @@ class Facts:
     secret
         Whether nobody can compute the private noise of these rounds again. A checkpoint holds no key of it: a run that
         goes on draws anew.
+    trace
+        Digest of the trace of devices; empty without one.
     """
 
     round: int
@@ -77,6 +79,7 @@ class Facts:
     same: Mapping[str, str] = field(default_factory=dict)
     peers: Mapping[str, int] = field(default_factory=dict)
     secret: bool = False
+    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,12 @@ def _memory_size(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
+def digest_trace(average: Averaging | None) -> str:
+    """Return the digest of the trace of devices; empty without one."""
+    devices = None if average is None else average.devices
+    return "" if devices is None or devices.trace is None else devices.trace.digest
+
+
 def remaining_rounds(meter: Meter, left: SimulationCheckpoint | None) -> range:
     """Return the rounds that are still to be played; slow peers may end theirs later."""
     return meter.rounds if left is None else range(left.facts.round + 1, left.facts.stop)
@@ -340,6 +349,7 @@ def after(
     costs: Mapping[Cost, int],
     sampled: Mapping[str, Mapping[SampledSteps, int]],
     secret: bool,
+    trace: str,
     best: BestModels | None,
 ) -> SimulationCheckpoint:
     """Return the checkpoint after a round; ``work`` counts ``steps`` and ``seconds``."""
@@ -350,7 +360,7 @@ def after(
         for each, count in rounds.items()
     )
     counted: dict[str, Any] = {"steps": work.steps, "seconds": work.seconds, "costs": listed, "sampled": trained}
-    facts = Facts(round, ended=False, stop=stop, secret=secret, **counted)
+    facts = Facts(round, ended=False, stop=stop, secret=secret, trace=trace, **counted)
     if best is not None and best.rows.nbytes <= HELD:  # a larger one is written at once, or not held
         best = best.copy()
     return SimulationCheckpoint(facts, state, sent.clone(), best)

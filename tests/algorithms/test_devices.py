@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.algorithms import Averaging
-from p2pfl.algorithms.devices import MS, NEVER, Devices, Invitations, Trace
+from p2pfl.algorithms.devices import MS, NEVER, Devices, Invitations, Trace, count_invited
 from p2pfl.topology import complete
 
 PEERS = complete(30).peers
@@ -98,6 +98,18 @@ def test_a_trace_takes_twelve_bytes_for_each_interval():
     count = 10_000
     trace = Trace.of(range(count), np.zeros(count), np.ones(count), peers=count)
     assert sum(each.nbytes for each in (trace.owner, trace.on, trace.off, trace.listed)) == 13 * count
+
+
+def test_products_of_decimal_shares_invite_no_client_more():
+    assert [count_invited(count, 1.1) for count in (10, 50, 100, 1000)] == [11, 55, 110, 1100]
+    assert len(Devices(float, invited=1.1).invite(0, peers=1000, count=100, seed=1, now=0).invited) == 110
+    assert Averaging(complete(200).peers, 4, fraction=0.5, devices=Devices(float, invited=1.1)).invites == 110
+
+
+def test_a_client_that_takes_longer_than_anybody_waits_ends_its_rounds_after_decades():
+    trace = Trace.of([0], [0], [5], peers=2)
+    rounds = Invitations(Devices(takes(1e300, 1e300), trace=trace), peers=2, count=2, seed=1)
+    assert 0 < rounds.at(1000).ended < NEVER
 
 
 @pytest.mark.parametrize("count", [1, 7, 30])

@@ -294,6 +294,15 @@ def test_control_variates_are_kept_of_clients_that_took_part_and_a_run_goes_on_w
     assert len(loaded) < 20
 
 
+def test_models_that_are_the_same_after_the_last_round_are_once_in_memory(tmp_path):
+    run = simulate(read(TABLE), baselines=False, folder=tmp_path / "run")
+    assert len(run.models) == 9
+    assert len({value.data_ptr() for model in run.models.values() for value in model.values()}) == len(
+        run.models["peer0"]
+    )
+    assert len(list((tmp_path / "run" / "peers").glob("*.safetensors"))) == 9
+
+
 def test_values_of_a_cohort_spread_to_all_peers():
     local = Cohort(Shard(tuple("abcdef")), np.array([0, 1, 4]))
     assert local.peers == ("a", "b", "e", "c")

@@ -1,15 +1,19 @@
 """Simulations of clients that come, go and take their time."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from p2pfl import FedAvg, TorchLearner, simulate
 from p2pfl.algorithms import Averaging
-from p2pfl.core.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.data import LazyFederation
 from p2pfl.experiment import plan, read
+from p2pfl.experiment.parts.device_parts import read_trace
 from p2pfl.privacy.keys import SecretSource
+from p2pfl.results.summary import describe
 from p2pfl.simulation import cohort, playing
 from p2pfl.topology import complete
 from tests.simulation.test_cohort import check_alike, cohorts_seen, everyone, models
@@ -119,6 +123,111 @@ def test_a_round_in_which_nobody_counts_leaves_the_model_as_it_was():
     assert torch.equal(models(run)[0], start[0])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rounds_in_which_nobody_counts_after_one_in_which_some_do_change_nothing(dtype, tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join(["client,on,off", *(f"{number},0,5" for number in range(12)), "0,10,11"]) + "\n")
+    changes = ["simulation.devices={ seconds = 4.0 }", f'simulation.devices.trace="{path}"', f"learning.dtype={dtype}"]
+    short, long = (simulate(read(TABLE, changes=[*changes, f"rounds={n}"]), baselines=False) for n in (1, 2))
+    assert [sum(bool(each.counted) for each in long.metrics if each.round == round) for round in range(2)] == [3, 0]
+    assert torch.equal(models(long), models(short))
+
+
+def test_a_changed_trace_does_not_go_on_from_a_checkpoint(trace, tmp_path):
+    experiment = with_trace(trace)
+
+    def stop(records):
+        if records[0].round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(experiment, baselines=False, folder=tmp_path / "run", observe=stop)
+    kept = trace.read_text()
+    trace.write_text("client,on,off\n11,0,9\n")
+    with pytest.raises(InputError, match="is not the trace that the run began with; put that one back"):
+        simulate(experiment, baselines=False, folder=tmp_path / "run", resume=True)
+    trace.write_text(kept)
+    rest = simulate(experiment, baselines=False, folder=tmp_path / "run", resume=True)
+    assert {record.round for record in rest.metrics} == set(range(6))
+
+
+def test_a_run_states_how_many_records_of_invited_clients_it_evaluated(monkeypatch, tmp_path):
+    monkeypatch.setattr(cohort, "MAX_LISTED", 8)
+    changes = ["simulation.devices={ invited = 2.0 }", "evaluation.every=2"]
+    run = simulate(read(TABLE, changes=changes), baselines=False, folder=tmp_path / "run")
+    assert {sum(record.round == round for record in run.metrics) for round in range(6)} == {6}
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"] == {"every": 2, "peers": 6}
+
+
+BARE = ["privacy.mode=pairwise", "privacy.mask=1000"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "few"),
+    [
+        (["simulation.devices={ seconds = 9.0, stragglers = 0.9, slowdown = 20.0, deadline = 10.0 }"], "1 peer counts"),
+        (["learning.fraction=0.05"], "1 peer counts"),
+        (["learning.fraction=0.16"], "2 peers count"),
+        (["learning.fraction=0.25", "privacy.colluders=2"], "3 peers count"),
+    ],
+)
+def test_masks_alone_are_refused_where_few_models_count(changes, few):
+    table = TABLE if "devices" in changes[0] else {key: value for key, value in TABLE.items() if key != "simulation"}
+    with pytest.raises(ExperimentError, match=f"{few} in round .*; set privacy.clip and privacy.noise"):
+        plan(read(table, changes=[*BARE, *changes]))
+
+
+def test_masks_alone_hide_an_update_among_three_that_count():
+    always = ["simulation.devices={}"]
+    planned = plan(read(TABLE, changes=[*BARE, *always]))
+    assert "its honest neighbours that count" in describe(planned, spent=None)["statement"]
+    plan(read(TABLE, changes=[*PRIVATE, "learning.fraction=0.05"]))  # noise and a clip protect one model
+
+
+def test_noise_of_samples_is_charged_to_a_client_in_the_rounds_in_which_it_counts():
+    changes = ["simulation.devices={ seconds = 4.0, spread = 0.7, invited = 1.5 }", "learning.example_noise=1.0"]
+    planned = plan(read(TABLE, changes=changes))
+    sampled = planned._sampled(planned.learner.bare, 6)
+    counted = [planned.algorithm.average.invitation(round).counted.tolist() for round in range(6)]
+    for number, peer in enumerate(planned.topology.peers):
+        assert sum(sampled[peer].values()) == sum(number in here for here in counted)
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        ("{ deadline = 4.0 }", r"deadline = 4\.0 has no effect, because no client takes time"),
+        ("{ spread = 1.0 }", r"spread = 1\.0 has no effect, because no client takes time"),
+        ("{ stragglers = 0.5, slowdown = 2.0 }", "has no effect, because no client takes time"),
+        ("{ seconds = 1.0, slowdown = 2.0 }", r"slowdown = 2\.0 has no effect, because stragglers is 0"),
+        ("{ seconds = 1.0, stragglers = 0.5 }", r"stragglers = 0\.5 has no effect, because slowdown is 1"),
+        ("{ seconds = 1e17 }", r"simulation\.devices\.seconds is 1e\+17; set it to a number"),
+        ("{ seconds = 1.0, spread = 1000.0 }", r"simulation\.devices\.spread is 1000\.0; set it to a number"),
+        ("{ seconds = 1.0, deadline = 1e16 }", r"simulation\.devices\.deadline is 1e\+16; set it to a number"),
+        ("{ seconds = 1.0, stragglers = 0.5, slowdown = 1e300 }", r"simulation\.devices\.slowdown is 1e\+300; set it"),
+    ],
+)
+def test_keys_of_devices_without_effect_and_without_bound_are_refused(devices, why):
+    with pytest.raises(ExperimentError, match=why):
+        read(
+            {key: value for key, value in TABLE.items() if key != "simulation"},
+            changes=[f"simulation.devices={devices}"],
+        )
+
+
+def test_a_change_drops_keys_of_devices_that_it_makes_useless():
+    kept = read(TABLE, changes=["simulation.devices.seconds=0.0", "simulation.devices.sample_seconds=0.0"])
+    assert (kept.simulation.devices.deadline, kept.simulation.devices.spread) == (None, 0.0)
+
+
+def test_the_largest_numbers_of_devices_run():
+    changes = [
+        "simulation.devices={ seconds = 4e6, spread = 10.0, stragglers = 0.5, slowdown = 1e6, sample_seconds = 4e6 }"
+    ]
+    run = simulate(read(TABLE, changes=changes), baselines=False)
+    assert run.metrics[-1].clock > 4e6
+
+
 PRIVATE = [
     "privacy.mode=pairwise",
     "privacy.clip=0.5",
@@ -169,6 +278,9 @@ def test_devices_are_refused_where_a_claim_or_an_algorithm_contradicts_them(chan
     [
         ("client,on,off\n", "no client is ever available"),
         ("client,on,off\n0,5,5\n", "no client is ever available"),
+        ("client,on,off\n0,0.0001,0.0004\n", "no client is ever available"),
+        ("client,on,off\n0,0.0001,0.0004\n1,60,60\n", "no client is ever available"),
+        ("client,on,off\n\n0,1,2\n\n12,1,2\n", "line 5: expected a peer"),
         ("0,1,2\n", "line 1: expected client,on,off"),
         ("client,on,off\n0,1,2\n12,1,2\n", "line 3: expected a peer"),
         ("client,on,off\n0,2,1\n", "line 2: expected a peer"),
@@ -184,3 +296,18 @@ def test_a_trace_that_is_none_is_refused_in_one_sentence(text, why, tmp_path):
         path.write_text(text)
     with pytest.raises(ExperimentError, match=why):
         plan(with_trace(path))
+
+
+def test_a_trace_from_a_spreadsheet_is_read(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("\ufeffclient, on, off\n\n0, 0, 5\n , ,\n peer1 ,1,2\n", encoding="utf-8")
+    trace = read_trace(path, complete(3).peers)
+    assert (trace.owner.tolist(), trace.on.tolist(), trace.off.tolist()) == ([0, 1], [0, 1000], [5000, 2000])
+
+
+def test_a_number_that_is_also_the_name_of_another_peer_is_refused(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("client,on,off\n1,0,5\n")
+    with pytest.raises(ExperimentError, match='line 2: "1" is the name of one peer and the number of another, 2'):
+        read_trace(path, ["1", "2", "3"])
+    assert read_trace(path, ["0", "1", "2"]).owner.tolist() == [1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rich.text import Text
 import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.algorithms import average_of
+from p2pfl.algorithms.devices import MS
 from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import ExplainOptions
 from p2pfl.cli.experiments import experiment_of, note_tables
@@ -176,6 +178,7 @@ def _cost(resolved: Plan) -> dict[str, Any]:
         "bytes_received_per_peer": row * exchanges * hears,
         "bytes_sent": row * exchanges * peers,
         "participants": _participants(resolved),
+        "clients": _clients(resolved),
     }
 
 
@@ -186,12 +189,40 @@ def _memory(resolved: Plan) -> dict[str, Any]:
 
 
 def _participants(resolved: Plan) -> int | None:
-    """Return how many peers train in a round; ``None`` if all do."""
+    """Return how many peers train in a round; ``None`` if all do, or if devices decide it."""
     average = average_of(resolved.algorithm)
     peers = resolved.topology.peers
-    if average is None or (average.fraction == 1.0 and average.devices is None):
+    if average is None or average.fraction == 1.0 or average.devices is not None:
         return None
     return int(replace(average, dropped=0.0).participants(peers, round=0).sum())
+
+
+def _clients(resolved: Plan) -> dict[str, Any] | None:
+    """Return how many clients are invited and count in all rounds of ``simulation.devices``; ``None`` without it."""
+    average = average_of(resolved.algorithm)
+    if average is None or average.devices is None:
+        return None
+    rounds = [here for each in range(resolved.experiment.rounds) if (here := average.invitation(each)) is not None]
+    counted = [len(here.counted) for here in rounds]
+    invited = [len(here.invited) for here in rounds]
+    return {
+        "wanted": average.count,
+        "invited": {"least": min(invited), "median": median(invited), "most": max(invited)},
+        "counted": {"least": min(counted), "median": median(counted), "most": max(counted)},
+        "rounds_without": counted.count(0),
+        "seconds": rounds[-1].ended / MS,
+    }
+
+
+def _clients_text(clients: Mapping[str, Any], *, rounds: int) -> str:
+    """Return the clients of all rounds in words."""
+    invited, counted = (
+        "{least} to {most} {what} (median {median:g})".format(what=what, **clients[key])
+        for key, what in (("invited", "are invited"), ("counted", "count"))
+    )
+    empty = clients["rounds_without"]
+    warning = f"; warning: in {empty} of {rounds} rounds nobody counts, which change nothing" if empty else ""
+    return f"{clients['wanted']} wanted in a round, {invited}, {counted}{warning}"
 
 
 def _data(resolved: Plan) -> dict[str, Any]:
@@ -302,11 +333,12 @@ def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
             "a model": f"{size(cost['row_bytes'])}, which never travels",
             "memory to simulate": _memory_text(results["memory"]),
         }
-    few, peers = cost["participants"], results["topology"]["peers"]
+    few, peers, clients = cost["participants"], results["topology"]["peers"], cost["clients"]
     chosen = f"{few} of {peers} train in a round and count; the others send the last model on, with weight 0"
     return {
         "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
         **({} if few is None else {"participants": chosen}),
+        **({} if clients is None else {"clients": _clients_text(clients, rounds=cost["rounds"])}),
         "a model": size(cost["row_bytes"]),
         "a peer sends": f"{size(cost['bytes_per_peer_and_round'])} a round, {size(cost['bytes_sent_per_peer'])} in all",
         "a peer receives": f"{size(cost['bytes_received_per_peer'])} in all",

@@ -138,8 +138,8 @@ def read(
     meant = {key: why for key, why in stale.items() if any(_overlap(f"{key}.", change) for change in named)}
     _refuse(meant, changed, origin="--set")
     for key in stale:
-        section, _, name = key.partition(".")
-        del table[section][name]
+        *sections, name = key.split(".")
+        del _inside(table, sections)[name]
     return check(table, origin="--set")
 
 
@@ -171,6 +171,14 @@ def _drop_options(table: dict[str, Any], before: Experiment, named: Sequence[str
             table[section].pop(options.partition(".")[2], None)
 
 
+def _inside(table: dict[str, Any], keys: Sequence[str]) -> Any:
+    """Return the value of a key of a table in a table, and so on."""
+    value: Any = table
+    for key in keys:
+        value = value[key]
+    return value
+
+
 def _overlap(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
@@ -178,7 +186,7 @@ def _overlap(one: str, other: str) -> bool:
 def _refuse(stale: Mapping[str, str], experiment: Experiment, *, origin: str) -> None:
     """Refuse keys without effect, because the user expects one."""
     for key, why in stale.items():
-        value = show_value(flat(experiment)[key])
+        value = show_value(_inside(plain(experiment), key.split(".")))
         raise ExperimentError(f"{origin}: {key} = {value} has no effect, because {why}; leave it out")
 
 

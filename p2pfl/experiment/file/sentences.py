@@ -16,6 +16,7 @@ from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment.catalogue import MODES, mode_traits, model_traits, traits_of
 from p2pfl.experiment.schema import (
     MAX_FLOAT,
+    DeviceSettings,
     Experiment,
     PrivacySettings,
     ScheduleSettings,
@@ -97,7 +98,8 @@ def idle(experiment: Experiment) -> dict[str, str]:
             added = {key: why for key, why in added.items() if key not in used}
         reasons |= added
     reasons |= _unhidden(experiment, traits) | _uncontested(experiment)
-    return {key: why for key, why in reasons.items() if _value(experiment, key) != _value(usual, key)}
+    stale = {key: why for key, why in reasons.items() if _value(experiment, key) != _value(usual, key)}
+    return stale | _unhurried(experiment.simulation.devices)
 
 
 UNADDED: Mapping[str, str] = {
@@ -116,6 +118,22 @@ UNADDED: Mapping[str, str] = {
 def _value(experiment: Experiment, key: str) -> Any:
     section, _, name = key.partition(".")
     return getattr(getattr(experiment, section), name)
+
+
+def _unhurried(devices: DeviceSettings | None) -> dict[str, str]:
+    """Return the keys of ``simulation.devices`` that differ from their default but have no effect."""
+    if devices is None:
+        return {}
+    why, usual = dict[str, str](), DeviceSettings()
+    if not devices.stragglers:
+        why["slowdown"] = "stragglers is 0, so no client is slow"
+    elif devices.slowdown == 1:
+        why["stragglers"] = "slowdown is 1, so they are as fast as others"
+    if devices.timeless:
+        timeless = "no client takes time without seconds or sample_seconds"
+        why |= dict.fromkeys(("deadline", "spread", "stragglers", "slowdown"), timeless)
+    changed = {key: reason for key, reason in why.items() if getattr(devices, key) != getattr(usual, key)}
+    return {f"simulation.devices.{key}": reason for key, reason in changed.items()}
 
 
 def _undescribed(experiment: Experiment) -> dict[str, str]:

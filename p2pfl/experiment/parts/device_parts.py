@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from p2pfl.algorithms.devices import LONGEST, Devices, Trace
+from p2pfl.algorithms.devices import LONGEST, Devices, Trace, ticks
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.schema import DeviceSettings, Experiment
 from p2pfl.learning import Learner
@@ -56,7 +56,7 @@ def read_trace(path: str | Path, peers: Sequence[str]) -> Trace:
     path
         CSV file with the columns ``client``, the name of a peer or its number in ``peers``, ``on`` and ``off``. The
         trace repeats after the largest ``off``, for which a line may have ``on`` equal to it. A client without a line
-        is always available.
+        is always available. Spaces around a cell and rows without any are left out.
     peers
         Names of all peers.
 
@@ -75,7 +75,7 @@ def read_trace(path: str | Path, peers: Sequence[str]) -> Trace:
     [8000, 12000]
     """
     try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
             return _trace(csv.reader(file), peers, origin=str(path))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ExperimentError(
@@ -86,22 +86,39 @@ def read_trace(path: str | Path, peers: Sequence[str]) -> Trace:
 def _trace(lines: Iterable[list[str]], peers: Sequence[str], *, origin: str) -> Trace:
     names = {peer: number for number, peer in enumerate(peers)}
     clients, on, off = array("q"), array("d"), array("d")
-    for line, cells in enumerate(lines, 1):
-        if line == 1 and cells == HEADER:
+    headed = False
+    for line, row in enumerate(lines, 1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
             continue
-        interval = _interval(cells, names) if line > 1 else None
+        if not headed and cells == HEADER:
+            headed = True
+            continue
+        interval = _interval(cells, names) if headed else None
         if interval is None:
-            wanted = ",".join(HEADER) if line == 1 else f"a peer or its number below {len(peers)}, on and off"
+            wanted = f"a peer or its number below {len(peers)}, on and off" if headed else ",".join(HEADER)
             raise ExperimentError(
                 f"{origin}, line {line}: expected {wanted}, with 0 <= on <= off < {LONGEST} in seconds, got "
                 f'"{",".join(cells)[:60]}"; correct the line'
             )
+        if cells[0] in names and (other := _number(cells[0], len(peers))) not in (None, interval[0]):
+            raise ExperimentError(
+                f'{origin}, line {line}: "{cells[0]}" is the name of one peer and the number of another, '
+                f"{peers[other]}; give peers names that are no numbers, or no line to this one"
+            )
         clients.append(interval[0])
         on.append(interval[1])
         off.append(interval[2])
-    if not any(end > begin for begin, end in zip(on, off, strict=True)):
-        raise ExperimentError(f"{origin}: no client is ever available; add lines whose off is later than on")
+    if not (ticks(off) > ticks(on)).any():
+        raise ExperimentError(
+            f"{origin}: no client is ever available; add lines whose off is later than on by a millisecond"
+        )
     return Trace.of(clients, on, off, peers=len(peers))
+
+
+def _number(cell: str, peers: int) -> int | None:
+    """Return the number of a peer that a cell holds; ``None`` if it holds none."""
+    return int(cell) if cell.isdecimal() and int(cell) < peers else None
 
 
 def _interval(cells: Sequence[str], names: dict[str, int]) -> tuple[int, float, float] | None:

@@ -25,6 +25,7 @@ from p2pfl.privacy.accounting.spending import per_round
 from p2pfl.privacy.mask_size import mask_deviation, residual
 
 if TYPE_CHECKING:
+    from p2pfl.algorithms import Averaging
     from p2pfl.privacy.accounting.sum_leakage import Sums  # it needs torch, and most experiments have none
 
 CLIP = 1.0
@@ -226,6 +227,38 @@ def _check_partners(wanted: schema.PrivacySettings, graph: graphs.Topology, *, c
         raise ExperimentError(
             f"privacy.partners: each peer needs {needed} mask partners ({why}) and the mask graph gives {peer} only "
             f'{fewest}; take a denser topology or privacy.mask_graph = "complete", or set privacy.partners = {fewest}'
+        )
+
+
+def check_company(asked: Composition, average: Averaging | None, protected: Protection) -> None:
+    """Refuse masks alone where so few peers count in a round that their mean shows a model.
+
+    Parameters
+    ----------
+    asked
+        The settings, and the traits of the parts.
+    average
+        Average of the algorithm, whose rounds are all known before the first; ``None`` if all peers count.
+    protected
+        Protection of the models.
+
+    Raises
+    ------
+    ExperimentError
+        A peer that counts and its colluders would learn a model that they do not hold.
+    """
+    experiment = asked.experiment
+    bare = protected.settings.mask and not protected.claimed and not experiment.learning.example_noise
+    if average is None or not average.partial or not asked.mode.masks or asked.algorithm.additive or not bare:
+        return
+    needed = experiment.privacy.colluders + 2
+    few, round = average.fewest(experiment.rounds)
+    if few < needed:
+        one = "1 peer counts" if few == 1 else f"{few} peers count"
+        raise ExperimentError(
+            f'privacy.mode = "{experiment.privacy.mode}" without a clip and noise hides a model among at least '
+            f"{needed} peers that count (privacy.colluders + 2), and {one} in round {round}; set privacy.clip and "
+            "privacy.noise, or let more peers count in each round"
         )
 
 

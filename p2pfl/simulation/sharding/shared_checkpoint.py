@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from p2pfl.algorithms import average_of
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.experiment import Plan
@@ -26,7 +27,14 @@ from p2pfl.results.lock import LOCK_SECONDS, SIMULATION_LOCK, own_directory
 from p2pfl.simulation.own_state import unpacked
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
-from p2pfl.simulation.simulation_checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
+from p2pfl.simulation.simulation_checkpoint import (
+    FILE,
+    CheckpointKeeper,
+    Facts,
+    Pause,
+    SimulationCheckpoint,
+    digest_trace,
+)
 
 SOONEST = 1.0
 """Seconds from one checkpoint to the next, at least; an interrupted run loses what came after the last one."""
@@ -251,6 +259,11 @@ def _resume(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, Sim
             "start the simulation again"
         )
     left = load_checkpoint(shard, folder, size=resolved.learner.layout.size)
+    if left.facts.trace != digest_trace(average_of(resolved.algorithm)):
+        raise InputError(
+            "simulation.devices.trace is not the trace that the run began with; put that one back, or start the "
+            "simulation again"
+        )
     if folder is None:
         return Run(resolved.experiment), left
     if Run.load(folder).experiment != resolved.experiment:  # before any record is dropped

@@ -33,6 +33,19 @@ def test_a_fraction_says_who_trains_and_who_sends(p2pfl):
     assert json.loads(p2pfl("explain", "small.toml", "--json").out)["cost"]["participants"] is None
 
 
+def test_devices_say_how_many_are_invited_and_count_in_all_rounds(p2pfl):
+    drawn = ["topology.kind=complete", "topology.peers=6", "learning.fraction=0.34", "rounds=3"]
+    late = sets([*drawn, "simulation.devices={ seconds = 4.0, spread = 0.7, invited = 1.5, deadline = 4.0 }"])
+    told = json.loads(p2pfl("explain", "small.toml", "--json", *late).out)["cost"]
+    assert told["participants"] is None
+    assert told["clients"]["wanted"] == 2
+    assert told["clients"]["invited"] == {"least": 3, "median": 3, "most": 3}
+    never = sets([*drawn, "simulation.devices={ seconds = 4.0, deadline = 1.0 }"])
+    shown = " ".join(p2pfl("explain", "small.toml", *never).out.split())
+    assert "2 to 2 are invited (median 2), 0 to 0 count (median 0)" in shown
+    assert "in 3 of 3 rounds nobody counts" in shown
+
+
 def test_a_topology_is_told_in_the_measures_of_its_weights(p2pfl):
     told = json.loads(p2pfl("explain", "small.toml", "--json", *sets(CASES["ring"])).out)["topology"]
     assert (told["edges"], told["degree"], told["diameter"]) == (5, [2, 2], 2)
