@@ -6,9 +6,10 @@ import asyncio
 import json
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
-from p2pfl.core.errors import TransportError
+from p2pfl.core.errors import P2PFLError, TransportError, foremost
 from p2pfl.network.transport import Transport
 from p2pfl.network.transport.channel import Channel, Message, Will
 from p2pfl.plugins.serve.answers import Answers
@@ -16,6 +17,9 @@ from p2pfl.plugins.serve.served_model import RequestError
 
 MAX_REQUESTS = 32
 """Largest number of requests that wait or are answered at once; further ones are dropped."""
+
+RETRY_SECONDS = 60.0
+"""Seconds after which a broker that has refused something is tried again."""
 
 TOPIC = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")
 """Form of a prefix of topics."""
@@ -43,6 +47,27 @@ class MqttServer:
     def __init__(self, answers: Answers, *, prefix: str, discovery: str | None = None) -> None:
         self._answers, self._prefix, self._discovery = answers, prefix, discovery
         self._open = set[asyncio.Task[None]]()
+
+    async def keep_serving(self, transport: Transport, *, notify: Callable[[str], None]) -> None:
+        """Answer until it is cancelled; whatever the broker refuses is a notice and is tried again.
+
+        Parameters
+        ----------
+        transport
+            How to reach the broker.
+        notify
+            Called with a sentence for people, once for each reason.
+        """
+        said = ""
+        while True:
+            try:
+                await self.serve(transport)
+            except* P2PFLError as group:
+                reason = str(foremost(group))
+                if reason != said:
+                    notify(f"{reason}; HTTP answers on, and the broker is tried again every {RETRY_SECONDS:g} s")
+                said = reason
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def serve(self, transport: Transport) -> None:
         """Answer until it is cancelled.
@@ -81,7 +106,7 @@ class MqttServer:
             newest.changed.clear()
             if newest.current is not None:
                 about = newest.current.describe()
-                await channel.publish(f"{self._prefix}/model", _encode(about), retain=True)
+                await channel.publish(f"{self._prefix}/model", shortened(about, limit=channel.limit), retain=True)
                 for topic, content in discovery(about, prefix=self._prefix, under=self._discovery).items():
                     await channel.publish(topic, _encode(content), retain=True)
             await newest.changed.wait()
@@ -101,6 +126,29 @@ class MqttServer:
             await channel.publish(topic, data)
         except TransportError:
             return  # the client asks again
+
+
+def shortened(about: dict[str, Any], *, limit: int) -> bytes:
+    """Return the JSON of a description; without columns, and then without classes, if it is too long.
+
+    Parameters
+    ----------
+    about
+        Description.
+    limit
+        Largest number of bytes.
+
+    Examples
+    --------
+    >>> shortened({"round": 3, "columns": ["age", "sex"], "classes": ["ill"]}, limit=50)
+    b'{"round": 3, "columns": null, "classes": ["ill"]}'
+    """
+    data = _encode(about)
+    for name in ("columns", "classes"):
+        if len(data) > limit:
+            about = about | {name: None}
+            data = _encode(about)
+    return data
 
 
 def discovery(about: dict[str, Any], *, prefix: str, under: str | None) -> dict[str, dict[str, Any]]:

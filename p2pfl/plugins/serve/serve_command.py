@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,11 @@ from p2pfl.network.transport.login import login, overheard
 from p2pfl.plugins.serve.answers import Answers
 from p2pfl.plugins.serve.http_server import HttpServer, is_local
 from p2pfl.plugins.serve.mqtt_server import TOPIC, MqttServer
-from p2pfl.plugins.serve.newest_model import NewestModel, find_model
+from p2pfl.plugins.serve.newest_model import SUFFIX, NewestModel, find_model
 from p2pfl.plugins.serve.serve_commands import ServeOptions
+
+PEER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""Form of the name of a peer or of a copy of its model, which is a level of a topic."""
 
 
 def run(options: ServeOptions) -> int:
@@ -31,10 +35,25 @@ def run(options: ServeOptions) -> int:
         prefix = getattr(options, name)
         if prefix is not None and TOPIC.fullmatch(prefix) is None:
             raise InputError(f"--{name} {prefix!a:.60} is not a prefix of topics; use levels such as plant/ml")
+    if options.name is not None and PEER.fullmatch(options.name) is None:
+        raise InputError(f"--name {options.name!a:.60} is not the name of a peer; use letters, digits, _ and -")
     if options.trust_model is not None:
         folders.add_present()
     run_until_interrupted(_serve(options))
     return 0
+
+
+def default_topic(place: Path, *, name: str | None) -> str:
+    """Return the prefix of topics for a peer or a place, which is the same before and after the first model.
+
+    Examples
+    --------
+    >>> default_topic(Path("runs"), name="pi-hall"), default_topic(Path("plant 2/runs"), name=None)
+    ('p2pfl-serve/pi-hall', 'p2pfl-serve/runs')
+    """
+    place = place.absolute()
+    stem = name or (place.stem if place.suffix == SUFFIX else place.name) or "model"
+    return f"p2pfl-serve/{re.sub(r'[^A-Za-z0-9_.-]', '_', stem)}"
 
 
 async def _serve(options: ServeOptions) -> None:
@@ -45,7 +64,7 @@ async def _serve(options: ServeOptions) -> None:
         notify=terminal.note,
         trusted=options.trust_model,
     )
-    found = find_model(newest.place, name=options.name)
+    find_model(newest.place, name=options.name)  # what is wrong with the arguments ends the command
     await newest.look()
     if newest.refusal and newest.current is None:
         raise InputError(newest.refusal)
@@ -54,9 +73,9 @@ async def _serve(options: ServeOptions) -> None:
         async with HttpServer(answers, host=options.host).listening(options.port) as url, asyncio.TaskGroup() as tasks:
             tasks.create_task(newest.follow())
             if options.broker:
-                prefix = options.topic or f"p2pfl-serve/{options.name or (found.stem if found else 'model')}"
+                prefix = options.topic or default_topic(newest.place, name=options.name)
                 served = MqttServer(answers, prefix=prefix, discovery=options.discovery)
-                tasks.create_task(served.serve(_transport(options)))
+                tasks.create_task(served.keep_serving(_transport(options), notify=terminal.note))
                 terminal.note(f"answers over the broker on {prefix}/predict/ID")
             if not is_local(options.host):
                 terminal.note(

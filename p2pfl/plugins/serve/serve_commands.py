@@ -30,9 +30,9 @@ class ServeOptions(ModelOptions):
     port: Annotated[int, Option("port, 0 for any free one", "N", _port)] = 8800
     broker: Annotated[list[str], Option("answer over this broker as well, mqtt://host:1883; again to fail over", "URL")]
     ca: Annotated[str | None, Option("with --broker: the authority that signed its certificate", "FILE")] = None
-    topic: Annotated[str | None, Option("with --broker: before all topics (default: p2pfl-serve/PEER)", "PREFIX")] = (
-        None
-    )
+    topic: Annotated[
+        str | None, Option("with --broker: before all topics (default: p2pfl-serve/ and PEER or MODEL|RUN)", "PREFIX")
+    ] = None
     discovery: Annotated[
         str | None, Option("with --broker: list the model in Home Assistant, whose prefix this is", "PREFIX")
     ] = None

@@ -12,7 +12,9 @@ from p2pfl.data.tables import cells
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.resolving import federate_data
+from p2pfl.experiment.swarm_agreement import directly
 from p2pfl.network.peer import Peer
+from p2pfl.network.peer.launch import swarm as launcher
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, pack, unpack
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.evidence.verification import find_chains, verify
@@ -310,6 +312,10 @@ def test_a_peer_resumes_although_few_rows_came_since_its_account_was_written(tab
     assert sum(ended["peer0"][0].plan.federation.sizes("peer0")) == 65
     assert not [each for each in notices if isinstance(each, DataReplaced)]
     assert [(each.round, each.new) for each in notices if isinstance(each, DataRead)] == [(4, 2)]
+    if scaled:  # a launcher that resumes reports what the peers agreed on at the beginning
+        agreed, found = left["peer0"].kept[0].statistics, launcher._scaled(plan(experiment), tables)[1]
+        assert torch.equal(found.mean[0], agreed.mean[0])
+        assert not torch.equal(found.mean[0], directly(plan(experiment))[1].mean[0])
     verified = verify(find_chains([tables]))
     assert not verified.findings
     assert "peer0 began again with other data, which data.refresh permits" in verified.open

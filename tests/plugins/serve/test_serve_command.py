@@ -3,13 +3,17 @@
 import asyncio
 import json
 import urllib.request
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import tomli_w
 
 import hospitals
-from p2pfl.network.transport.broker import embedded, mosquitto
+from p2pfl.network.transport.broker import embedded, mosquitto, run_program
 from p2pfl.network.transport.mqtt import MqttTransport
+from p2pfl.plugins.serve.mqtt_server import TOPIC
+from p2pfl.plugins.serve.serve_command import default_topic
 from waiting import wait_until
 
 ROWS = [{"age": 63, "sex": "f", "weight": 70_000, "ward": "east"}]
@@ -129,6 +133,9 @@ async def test_an_exact_model_answers_once_its_peer_has_it(place, start, url):
         (["torn.safetensors"], "torn.safetensors is not a safetensors file"),
         ([".", "--topic", "plant/ml"], "are for a broker; add --broker mqtt://host:1883"),
         ([".", "--broker", "mqtt://localhost", "--topic", "a/#"], "--topic 'a/#' is not a prefix of topics"),
+        ([".", "--name", "+"], "--name '+' is not the name of a peer"),
+        ([".", "--name", "a/#"], "--name 'a/#' is not the name of a peer"),
+        (["torn.safetensors", "--name", "a"], "torn.safetensors is the model of one peer; leave out --name"),
         ([".", "--port", "65536"], "65536 is not a port from 0 to 65535"),
         ([".", "--host", ""], "the address to listen on is empty; give --host 127.0.0.1"),
         ([".", "--host", "a..b"], "a..b:8800 cannot be used"),
@@ -141,6 +148,38 @@ def test_wrong_arguments_are_named_in_one_sentence(p2pfl, place, arguments, sent
     said = p2pfl("serve", *arguments)
     assert said.status == 2
     assert sentence in said.err
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "topic"),
+    [
+        ("runs", "ada", "p2pfl-serve/ada"),
+        ("a/my runs+", None, "p2pfl-serve/my_runs_"),
+        ("run/peers/ada.best.safetensors", None, "p2pfl-serve/ada.best"),
+        ("/", None, "p2pfl-serve/model"),
+    ],
+)
+def test_the_topic_follows_from_the_arguments_alone(place, name, topic):
+    assert default_topic(Path(place), name=name) == topic
+    assert TOPIC.fullmatch(topic)
+
+
+@pytest.mark.slow
+def test_http_answers_while_the_broker_refuses_the_login(start):
+    program = mosquitto()
+    if program is None:
+        pytest.skip("mosquitto is not installed")
+
+    def closed(host, port):
+        return program.configuration(host, port).replace("allow_anonymous true", "allow_anonymous false")
+
+    with run_program(replace(program, configuration=closed), host="127.0.0.1", port=0) as broker:
+        served = start("serve", ".", "--port", "0", "--broker", broker.url)
+        address = served.until("serves http").split()[1]
+        assert "HTTP answers on, and the broker is tried again every 60 s" in served.until("HTTP answers on")
+        assert fetch(address)[0] == 503
+        served.ctrl_c()
+        assert served.end().status == 130
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ import torch
 from p2pfl.algorithms import Statistics
 from p2pfl.core.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
-from p2pfl.experiment.swarm_agreement import directly
+from p2pfl.experiment.swarm_agreement import directly, scale
 from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.launch.brokers import brokers, connect, password_warnings
 from p2pfl.network.peer.launch.ended import summarise_peers
@@ -239,7 +239,7 @@ def run(
         ended = time.perf_counter()
         agreed: Statistics | None = None
         if experiment.data.scale:
-            resolved, agreed = directly(resolved)
+            resolved, agreed = _scaled(resolved, folder)
         summary = summarise_peers(
             resolved,
             done,
@@ -253,6 +253,16 @@ def run(
         result.finish(summary)
         erase_keys(folder)
     return result
+
+
+def _scaled(resolved: Plan, folder: Path) -> tuple[Plan, Statistics]:
+    """Return the plan on features that are scaled as those of the peers, and by what."""
+    if resolved.experiment.data.refresh is not None:  # a table may have grown since they agreed
+        for name in resolved.topology.peers:
+            for checkpoint in CheckpointStore(folder / "peers", name).checkpoints():
+                if checkpoint.statistics is not None:
+                    return scale(resolved, checkpoint.statistics), checkpoint.statistics
+    return directly(resolved)
 
 
 def _models(folder: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
