@@ -54,7 +54,7 @@ def recomputed(experiment, folder):
 FOLLOWING = {
     "weighted averages": [],
     "equal weights": ["learning.weighted=false"],
-    "a part of the peers in each round": ["learning.fraction=0.5"],
+    "a part of the peers in each round": ["learning.fraction=0.5", "privacy.colluders=0"],
     "several gossip steps": ["gossip.steps=3"],
     "an optimiser of the server": ["learning.algorithm=fedadam"],
     "steps of different lengths": ["learning.algorithm=fednova"],
