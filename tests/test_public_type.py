@@ -23,6 +23,7 @@ MAKERS = {
     "plugins/audit/release_claims.py",
     "plugins/audit/attacks/inversion.py",
     "plugins/audit/attacks/membership_inference.py",
+    "plugins/audit/attacks/text_canaries.py",
     "plugins/audit/noise_claims.py",
     "plugins/audit/pipeline.py",
     "experiment/neighbourhood_sums.py",  # factors in place of parameters

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from p2pfl.core.draws import draw
 from p2pfl.core.registry import find_entry_points
 
 PARTITIONINGS = "p2pfl.partitionings"
@@ -237,13 +236,6 @@ class TrainingTimes(Section, frozen=True):
     spread: NotNegative = 0.0
     stragglers: Share = 0.0
     slowdown: Annotated[float, Meta(ge=1, le=MAX_FLOAT)] = 1.0
-
-    def takes(self, peer: str, *, seed: int, beside: float = 0.0) -> float:
-        """Return the seconds that a peer trains in each round, of which a typical one takes some ``beside``."""
-        some = draw(seed, "world training", peer)
-        slow = some.random() < self.stragglers
-        usual = (self.seconds + beside) * float(some.lognormal(0.0, self.spread))
-        return usual * (self.slowdown if slow else 1.0)
 
 
 class DeviceSettings(TrainingTimes, frozen=True):

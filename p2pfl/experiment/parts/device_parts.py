@@ -10,12 +10,21 @@ from functools import partial
 from pathlib import Path
 
 from p2pfl.algorithms.devices import LONGEST, Devices, Trace, ticks
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
-from p2pfl.experiment.schema import DeviceSettings, Experiment
+from p2pfl.experiment.schema import DeviceSettings, Experiment, TrainingTimes
 from p2pfl.learning import Learner
 
 HEADER = ["client", "on", "off"]
 """First line of a trace."""
+
+
+def training_seconds(times: TrainingTimes, peer: str, *, seed: int, beside: float = 0.0) -> float:
+    """Return the seconds that a peer trains in each round, of which a typical one takes some ``beside``."""
+    some = draw(seed, "world training", peer)
+    slow = some.random() < times.stragglers
+    usual = (times.seconds + beside) * float(some.lognormal(0.0, times.spread))
+    return usual * (times.slowdown if slow else 1.0)
 
 
 def devices(experiment: Experiment, peers: Sequence[str], learner: Learner) -> Devices | None:
@@ -45,7 +54,7 @@ def _seconds(settings: DeviceSettings, peers: Sequence[str], learner: Learner, s
         return 0.0
     if settings.sample_seconds:
         beside = settings.sample_seconds * int(learner.samples([peer])[0])
-    return settings.takes(peer, seed=seed, beside=beside)
+    return training_seconds(settings, peer, seed=seed, beside=beside)
 
 
 def read_trace(path: str | Path, peers: Sequence[str]) -> Trace:

@@ -15,6 +15,7 @@ from p2pfl.core.errors import ExperimentError
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, plan
 from p2pfl.experiment.file.reading import convert_section
+from p2pfl.experiment.parts.device_parts import training_seconds
 from p2pfl.experiment.parts.robustness_parts import attack
 from p2pfl.experiment.schema import NotNegative, Section, SimulationSettings, TrainingTimes
 from p2pfl.network.peer.launch.ended import Ended
@@ -60,7 +61,7 @@ class Network(Section, frozen=True):
     def takes(self, peer: str, *, seed: int) -> float:
         """Return the seconds that a peer trains in each round."""
         seconds = self.peers.get(peer, One()).seconds
-        return self.training.takes(peer, seed=seed) if seconds is None else seconds
+        return training_seconds(self.training, peer, seed=seed) if seconds is None else seconds
 
 
 def network(source: str | Path) -> Network:

@@ -243,5 +243,6 @@ def test_every_key_that_names_code_or_a_file_is_known_here():
     }
     assert named <= {*CODE_KEYS}
     local = {"privacy.budget", "data.options.path", "telemetry.observers"}  # of each device, or written by deploy
+    local |= {"simulation.devices.trace"}  # no live peer reads it
     files = {key for key in PATHS if not key.startswith(("trust.", "transport."))} - local
     assert files == {"topology.kind", *MODEL_KEYS}

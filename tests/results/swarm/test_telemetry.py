@@ -68,6 +68,7 @@ KEPT_BACK = {
     "data_read": "loss and drift of new rows concern their owner",
     "data_unreadable": "it contains the message of an error",
     "data_replaced": "it concerns the owner of the data",
+    "hook_failed": "it contains the message of an error",
 }
 """Kinds that no level shares, with the reason."""
 
