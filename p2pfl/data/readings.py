@@ -217,20 +217,20 @@ def lacks_rows(new: Digests, old: Digests) -> bool:
     return bool(_surplus(old, new).any())
 
 
-def merge_peers(found: Mapping[str, Federation]) -> Federation:
+def merge_peers(federations: Mapping[str, Federation]) -> Federation:
     """Return one federation of peers, each with the rows that it has in a federation of its own.
 
     Parameters
     ----------
-    found
+    federations
         By peer, a federation that has its rows; all have samples of one kind.
     """
-    different = list({id(each): each for each in found.values()}.values())
+    different = list({id(each): each for each in federations.values()}.values())
     if len(different) == 1:
         return different[0]
     features, targets, start = list[torch.Tensor](), list[torch.Tensor](), 0
     parts: dict[str, dict[str, IntArray]] = {name: {} for name in PARTS}
-    for peer, federation in found.items():
+    for peer, federation in federations.items():
         rows = rows_of(federation, peer)
         features.append(federation.dataset.features[torch.from_numpy(rows)])
         targets.append(federation.dataset.targets[torch.from_numpy(rows)])
@@ -238,8 +238,8 @@ def merge_peers(found: Mapping[str, Federation]) -> Federation:
             parts[name][peer] = start + np.searchsorted(rows, getattr(federation, name)[peer])
         start += len(rows)
     dataset = replace(different[0].dataset, features=torch.cat(features), targets=torch.cat(targets))
-    notes = {peer: each.notes[peer] for peer, each in found.items() if peer in each.notes}
-    keys = {peer: each.keys[peer] for peer, each in found.items() if peer in each.keys}
+    notes = {peer: each.notes[peer] for peer, each in federations.items() if peer in each.notes}
+    keys = {peer: each.keys[peer] for peer, each in federations.items() if peer in each.keys}
     train, validation, test = (parts[name] for name in PARTS)
     return Federation(dataset, train, validation, test, notes=notes, keys=keys)
 

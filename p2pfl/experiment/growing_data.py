@@ -34,7 +34,7 @@ from p2pfl.learning.example_private import ExamplePrivateLearner
 
 @dataclass(frozen=True, kw_only=True)
 class RowsChange:
-    """What became of the rows of a peer with a reading.
+    """Change of the rows of a peer by a reading.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class GrowingData:
         By peer, digest of a table that lacked earlier rows and was not taken, as it may be half written.
     judged
         By peer, round before which the rows changed that judge its models; 0 where it is missing.
-    told
+    failing
         By peer, which kind of reading failed, if the last one did.
     """
 
@@ -99,7 +99,7 @@ class GrowingData:
     read: Mapping[str, int] = field(default_factory=dict)
     doubted: Mapping[str, str] = field(default_factory=dict)
     judged: Mapping[str, int] = field(default_factory=dict)
-    told: Mapping[str, type[DataError]] = field(default_factory=dict)
+    failing: Mapping[str, type[DataError]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, peers: tuple[str, ...]) -> Self:
@@ -144,8 +144,8 @@ class GrowingData:
             The data, and by peer why its reading failed, where the one before had not failed for such a reason.
         """
         reading, due = self._reading(round), self.due(round)
-        found, failed = self._found(due, reading)
-        digests = {peer: digests_of(federation, peer) for peer, federation in found.items()}
+        federations, failed = self._read_each(due, reading)
+        digests = {peer: digests_of(federation, peer) for peer, federation in federations.items()}
         doubted = dict[str, str]()
         if self.plan.experiment.data.name == TABLE:
             for peer, rows in digests.items():
@@ -157,42 +157,42 @@ class GrowingData:
                         "had; it takes them if the next reading finds the same"
                     )
         digests = {peer: rows for peer, rows in digests.items() if peer not in failed}
-        new = {peer: str(error) for peer, error in failed.items() if self.told.get(peer) is not type(error)}
-        told = {peer: type(error) for peer, error in failed.items()}
-        others = {peer: kind for peer, kind in self.told.items() if peer not in due}
+        new = {peer: str(error) for peer, error in failed.items() if self.failing.get(peer) is not type(error)}
+        failing = {peer: type(error) for peer, error in failed.items()}
+        others = {peer: kind for peer, kind in self.failing.items() if peer not in due}
         judged = {
             peer: round
             for peer, rows in digests.items()
             if not np.array_equal(
-                judging_rows(found[peer], peer, rows),
+                judging_rows(federations[peer], peer, rows),
                 judging_rows(self.plan.federation, peer, self.digests[peer]),
             )
         }
         made = replace(
             self,
-            plan=self._merged({peer: found[peer] for peer in digests}) if digests else self.plan,
+            plan=self._merged({peer: federations[peer] for peer in digests}) if digests else self.plan,
             digests={**self.digests, **digests},
             judged={**self.judged, **judged},
             read={**self.read, **dict.fromkeys(digests, reading)},
             doubted={peer: text for peer, text in self.doubted.items() if peer not in due} | doubted,
-            told=others | told,
+            failing=others | failing,
         )
         return made, new
 
-    def _found(self, peers: tuple[str, ...], reading: int) -> tuple[dict[str, Federation], dict[str, DataError]]:
+    def _read_each(self, peers: tuple[str, ...], reading: int) -> tuple[dict[str, Federation], dict[str, DataError]]:
         """Return by peer the federation that has its data as they are now, and by peer why there is none."""
         try:
             return dict.fromkeys(peers, self._load(peers, reading)), {}
         except DataError as error:
             if len(peers) == 1:
                 return {}, {peers[0]: error}
-        found, failed = dict[str, Federation](), dict[str, DataError]()
+        federations, failed = dict[str, Federation](), dict[str, DataError]()
         for peer in peers:
             try:
-                found[peer] = self._load((peer,), reading)
+                federations[peer] = self._load((peer,), reading)
             except DataError as error:
                 failed[peer] = error
-        return found, failed
+        return federations, failed
 
     def _load(self, peers: tuple[str, ...], reading: int) -> Federation:
         plan = self.plan
@@ -201,11 +201,11 @@ class GrowingData:
         _check_alike(plan.federation, federation)
         return federation
 
-    def _merged(self, found: Mapping[str, Federation]) -> Plan:
+    def _merged(self, federations: Mapping[str, Federation]) -> Plan:
         """Return the plan with the data of some peers that were read, scaled, and of the others as they were."""
         parts = dict.fromkeys(self.peers, self.plan.federation)
         scaled = dict[int, Federation]()
-        for peer, federation in found.items():
+        for peer, federation in federations.items():
             if id(federation) not in scaled:
                 scaled[id(federation)] = self._on(federation).federation
             parts[peer] = scaled[id(federation)]
@@ -244,7 +244,7 @@ class GrowingData:
         return replace(self, plan=self._on(federation), digests=digests, read=read, judged=judged), changed
 
     def changes(self, before: Self, rows: Rows) -> dict[str, RowsChange]:
-        """Return what became of the rows of each peer since the reading before, if anything did.
+        """Return the change of the rows of each peer since the reading before, where there is one.
 
         Parameters
         ----------
@@ -254,8 +254,8 @@ class GrowingData:
             Models ``[R, P]`` of the local peers, which have not trained on the new rows.
         """
         federation = self.plan.federation
-        found = {peer: compare_readings(before.plan.federation, federation, peer) for peer in self.peers}
-        losses = self._losses(found, rows)
+        compared = {peer: compare_readings(before.plan.federation, federation, peer) for peer in self.peers}
+        losses = self._losses(compared, rows)
         return {
             peer: RowsChange(
                 rows=sum(federation.sizes(peer)),
@@ -267,7 +267,7 @@ class GrowingData:
                 feature=self._feature(int(change.drift.argmax())) if len(change.drift) else None,
                 rate=self._higher_rate(before, peer),
             )
-            for peer, change in found.items()
+            for peer, change in compared.items()
             if len(change.rows) or not change.appended
         }
 

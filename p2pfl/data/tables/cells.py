@@ -131,8 +131,8 @@ def _unchanged(path: Path, *, header: bool) -> TextCells:
     """Return the cells of a file that others may write, if it is whole and nobody wrote it meanwhile."""
 
     def state() -> tuple[int, ...]:
-        found = path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     try:
         before = state()

@@ -313,13 +313,13 @@ def _live(plan: Plan, *, rounds: int) -> list[ExactClaim]:
 def _attacks(plan: Plan, target: Target, observers: Sequence[Observer], *, effort: Effort) -> dict[str, Any]:
     """Run the attacks of observers of single models."""
     federation, size, delta = plan.federation, plan.learner.layout.size, plan.protection.wanted.delta
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "games": tuple(play(target, observers, trials=effort.trials)),
         "canaries": tuple(plant(target, observers, size=size, delta=delta, count=effort.canaries)),
         "texts": tuple(attack_texts(plan, fresh=target.fresh, rounds=effort.rounds, seed=target.seed)),
     }
     if isinstance(plan.learner.bare, TakesTexts):  # the learner has the samples, and no others can be tried
-        return found
+        return results
     inferences = infer(
         target,
         observers,
@@ -337,7 +337,7 @@ def _attacks(plan: Plan, target: Target, observers: Sequence[Observer], *, effor
         train=lambda federation: _learner(one_step, federation),
         samples=effort.samples,
     )
-    return found | {"inferences": tuple(inferences), "inversions": inversions}
+    return results | {"inferences": tuple(inferences), "inversions": inversions}
 
 
 def _promise(observer: Observer, plan: Plan, *, delta: float) -> AccountedBound:

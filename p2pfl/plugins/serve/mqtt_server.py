@@ -58,15 +58,15 @@ class MqttServer:
         notify
             Called with a sentence for people, once for each reason.
         """
-        said = ""
+        reported = ""
         while True:
             try:
                 await self.serve(transport)
             except* P2PFLError as group:
                 reason = str(foremost(group))
-                if reason != said:
+                if reason != reported:
                     notify(f"{reason}; HTTP answers on, and the broker is tried again every {RETRY_SECONDS:g} s")
-                said = reason
+                reported = reason
             await asyncio.sleep(RETRY_SECONDS)
 
     async def serve(self, transport: Transport) -> None:

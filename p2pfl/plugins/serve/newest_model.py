@@ -125,17 +125,17 @@ class NewestModel:
     async def look(self) -> None:
         """Load the newest model if it is not the present one; a file that cannot be used changes nothing."""
         try:
-            found = await asyncio.to_thread(self._load)
+            model = await asyncio.to_thread(self._load)
         except (P2PFLError, OSError) as error:
             self._refuse(str(error))
         except Exception as error:  # noqa: BLE001 - whatever a damaged file does to the libraries, the service goes on
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             self._refuse(f"{self.place} cannot be used ({reason}); report it with the file if the file is sound")
         else:
-            if found is not None:
-                if self.current is not None and not found.like(self.current):
+            if model is not None:
+                if self.current is not None and not model.like(self.current):
                     self._notify("the newest model has other columns, classes or another task than the one before it")
-                self.current, self.refusal = found, ""
+                self.current, self.refusal = model, ""
                 self.changed.set()
 
     def _refuse(self, reason: str) -> None:

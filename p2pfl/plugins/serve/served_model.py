@@ -162,20 +162,20 @@ class ServedModel:
         rows = decode(body, Any if saved.fields else list[form_of(inputs.shape, whole=inputs.whole)])  # type: ignore[misc]
         try:
             if saved.fields:
-                found = self.predictor.predict(cells(rows))
+                predicted = self.predictor.predict(cells(rows))
             else:
-                found = self.predictor.predict(np.array(rows, np.int64 if inputs.whole else np.float64))
+                predicted = self.predictor.predict(np.array(rows, np.int64 if inputs.whole else np.float64))
         except InputError as error:
             raise RequestError(str(error)) from None
         except LearningError as error:
             raise RequestError(str(error), 500) from None
         answer: dict[str, Any] = {"run": self.run, "peer": self.peer, "round": self.round}
-        if not found.classes:
-            return answer | {"predictions": found.values.tolist()}
+        if not predicted.classes:
+            return answer | {"predictions": predicted.values.tolist()}
         return answer | {
-            "predictions": found.labels,
-            "classes": list(found.classes),
-            "probabilities": found.values.tolist(),
+            "predictions": predicted.labels,
+            "classes": list(predicted.classes),
+            "probabilities": predicted.values.tolist(),
         }
 
 

@@ -781,15 +781,15 @@ class DataRead(Notice, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         where = "" if self.appended else ", and lacks some of the earlier ones"
-        found = f"has {self.rows:,} rows before round {self.round + 1}, {self.new:,} of them new{where}"
-        found += f"; it trains on {self.train:,}"
+        text = f"has {self.rows:,} rows before round {self.round + 1}, {self.new:,} of them new{where}"
+        text += f"; it trains on {self.train:,}"
         if self.loss is not None:
-            found += f"; loss on the new rows {self.loss:.3f}"
+            text += f"; loss on the new rows {self.loss:.3f}"
         if self.drift is not None and self.drift > DRIFTED:
-            found += f"; {self.feature} has changed (population stability index {self.drift:.2f})"
+            text += f"; {self.feature} has changed (population stability index {self.drift:.2f})"
         if self.rate is not None:
-            found += f"; a step now takes {self.rate:.3g} of its rows, so each round costs single samples more epsilon"
-        return found
+            text += f"; a step now takes {self.rate:.3g} of its rows, so each round costs single samples more epsilon"
+        return text
 
 
 class DataUnreadable(Notice, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What a broker refuses ends neither the server nor the answers."""
+"""A broker that refuses something ends neither the server nor the answers."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a served model answers is what ``p2pfl predict`` writes."""
+"""A served model answers as ``p2pfl predict`` writes."""
 
 import csv
 import json

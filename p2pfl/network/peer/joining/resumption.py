@@ -125,7 +125,7 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
             raise ResumeError(explain_rounds([me, *there]), absent=[], gone=[])
         first = from_ if together is None else together
         from_ = max((each.round for each in kept if each.round <= first), default=0)
-        attempt = _next_attempt(me, there, bare=journal is None)
+        attempt = next_attempt(me, there, bare=journal is None)
     elif joins and progress.running:
         admitted = await connection.ask(Join())
         if not isinstance(admitted, Admitted):
@@ -147,8 +147,16 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
     return chosen, first
 
 
-def _next_attempt(me: Announcement, there: Sequence[Announcement], *, bare: bool) -> int:
-    """Return the largest attempt that peers announce and can have reached; one without a journal goes by two others."""
+def next_attempt(me: Announcement, there: Sequence[Announcement], *, bare: bool) -> int:
+    """Return the largest attempt that peers announce and can have reached.
+
+    Parameters
+    ----------
+    me, there
+        Announcements of this peer and of the others.
+    bare
+        True if this peer has no journal: then it goes by the attempt that two others have reached, not by its own.
+    """
     announced = sorted(announcement.attempt for announcement in there)
     known = announced[-2] if bare and len(announced) > 1 else me.attempt
     return max(each for each in (me.attempt, *announced) if each <= known + LEAP)

@@ -107,7 +107,7 @@ class Guesses(ABC):
 
     @property
     def excess(self) -> str:
-        """What exceeds the guarantee, in words."""
+        """Sentence on what exceeds the guarantee."""
         if self.lower > self.accounted:
             return f"mu is above {self.lower:.3g} instead of at most {self.accounted:.3g}"
         return (
@@ -117,7 +117,7 @@ class Guesses(ABC):
 
     @property
     def proof(self) -> str:
-        """What the guesses prove, in words."""
+        """Sentence on what the guesses prove."""
         return (
             f"one run proves with a confidence of {100 * (1 - REPORTED_SIGNIFICANCE):.0f} % that epsilon is above "
             f"{self.epsilon:.2f}, and could prove {self.ceiling:.2f} at most"

@@ -17,6 +17,7 @@ from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
+from p2pfl.network.peer.joining.resumption import explain_rounds, next_attempt
 from p2pfl.network.peer.storage.checkpoint import (
     Best,
     Checkpoint,
@@ -31,6 +32,7 @@ from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_j
 from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots, Slot
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.membership.entry_round import common, entrance
+from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.simulation.inline import Inline
@@ -249,6 +251,30 @@ def test_peers_find_the_last_round_that_all_have_or_the_last_that_most_have(kept
         assert not any(2 * sum(round in rounds for rounds in kept) > len(kept) for round in range(32))
     else:
         assert 2 * sum(together in rounds for rounds in kept) > len(kept)
+
+
+def announced(peer, *, attempt=0, rounds=()):
+    return Announcement(peer, 1, "up", rounds=[*rounds], attempt=attempt)
+
+
+def test_peers_without_a_common_round_are_told_their_last_ones():
+    there = [announced("ada", rounds=[5, 4]), announced("bob", rounds=[9]), announced("cleo")]
+    assert "(their last are ada 5, bob 9)" in explain_rounds(there)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "bare", "next_"),
+    [
+        (3, [4, 2, 1], False, 4),
+        (3, [2**62, 4, 1], False, 4),  # nobody can have reached it
+        (0, [2**21, 2**21, 2], True, 2**21),  # two others announce it
+        (0, [2**62, 5, 5], True, 5),
+        (0, [7], True, 7),
+    ],
+)
+def test_peers_go_on_with_the_largest_attempt_that_can_be_true(mine, others, bare, next_):
+    there = [announced(f"peer{number}", attempt=attempt) for number, attempt in enumerate(others)]
+    assert next_attempt(announced("me", attempt=mine), there, bare=bare) == next_
 
 
 @given(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5), st.booleans())
