@@ -40,6 +40,9 @@ KEPT_HEAP_BYTES = 128 * 2**20
 MIN_MAPPED_BYTES = 2**20
 """Bytes of the smallest block that returns to the system on a device."""
 
+SEEDING = threading.RLock()
+"""Lock of whoever seeds, watches or restores the global generators, which all threads of the process share."""
+
 MAX_HEAP_ALLOCATION = 32 * 2**20
 """Bytes of the largest allocation that comes from the heap, which is the most that glibc accepts."""
 
@@ -55,15 +58,33 @@ def watch_generators() -> Iterator[list[str]]:
     >>> drawn
     ["Python's"]
     """
-    before = generators()
-    drawn: list[str] = []
-    try:
-        yield drawn
-    finally:
-        drawn += find_used_generators(before)
-        torch.random.set_rng_state(before["torch's"])
-        np.random.set_state(before["numpy's"])  # noqa: NPY002 -- the generator of users' code
-        random.setstate(before["Python's"])
+    with SEEDING:
+        before = generators()
+        drawn: list[str] = []
+        try:
+            yield drawn
+        finally:
+            drawn += find_used_generators(before)
+            torch.random.set_rng_state(before["torch's"])
+            np.random.set_state(before["numpy's"])  # noqa: NPY002 -- the generator of users' code
+            random.setstate(before["Python's"])
+
+
+@contextlib.contextmanager
+def seeded_torch(seed: int) -> Iterator[None]:
+    """Let torch's generator of the CPU start from a seed in one thread at a time, and restore it afterwards.
+
+    Examples
+    --------
+    >>> with seeded_torch(7):
+    ...     once = torch.rand(1)
+    >>> with seeded_torch(7):
+    ...     bool(torch.rand(1) == once)
+    True
+    """
+    with SEEDING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)

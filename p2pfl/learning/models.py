@@ -11,6 +11,7 @@ from torch import nn
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import import_callable, kind_of
+from p2pfl.core.process import seeded_torch
 from p2pfl.learning.modules.references import build_reference, is_reference, read_weights
 
 
@@ -108,8 +109,7 @@ def build(
     options, usual = dict(options or {}), 1 if classes is None else classes
     wanted = usual if outputs is None else outputs
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(draw(seed, "start").integers(2**63)))
+        with seeded_torch(int(draw(seed, "start").integers(2**63))):
             if name in MODELS:
                 return MODELS[name](shape=tuple(shape), outputs=wanted, **options)
             if is_reference(name):

@@ -1,5 +1,7 @@
 """Models by name."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -23,6 +25,22 @@ def test_the_same_seed_gives_the_same_start_and_leaves_torch_alone():
     assert torch.equal(torch.rand(1), expected)
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert not torch.equal(one["1.weight"], third["1.weight"])
+
+
+def test_peers_that_build_their_models_at_once_start_as_alone():
+    shape, seeds = (40, 40), range(16)
+
+    def start(seed):
+        return torch.cat(
+            [
+                each.flatten()
+                for each in build("mlp", shape=shape, classes=2, seed=seed, options={"hidden": [30] * 30}).parameters()
+            ]
+        )
+
+    alone = [start(seed) for seed in seeds]
+    with ThreadPoolExecutor(8) as threads:
+        assert all(map(torch.equal, threads.map(start, seeds), alone))
 
 
 def test_a_class_of_ones_own_is_imported():

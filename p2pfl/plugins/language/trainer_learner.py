@@ -20,7 +20,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.imports import extra_library
-from p2pfl.core.process import one_at_a_time
+from p2pfl.core.process import SEEDING, one_at_a_time
 from p2pfl.core.rows import Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
@@ -470,8 +470,8 @@ def seeded_globals(seed: int) -> Iterator[None]:
     ...     bool(torch.rand(1) == once)
     True
     """
-    python, array = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global ones are meant
-    with torch.random.fork_rng():
+    with SEEDING, torch.random.fork_rng():
+        python, array = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global ones are meant
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
         torch.manual_seed(seed)
