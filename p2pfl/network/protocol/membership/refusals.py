@@ -131,7 +131,7 @@ def text(refusal: Refusal) -> str:
                 f"{refusal.ours}; install one version of p2pfl everywhere"
             )
         case OtherExperiment(peer, (("roster", theirs, ours),)):
-            digests = f"{group_digits(theirs) or 'none'} there, {group_digits(ours) or 'none'} here"
+            digests = f"{group_digits(theirs or '') or 'none'} there, {group_digits(ours or '') or 'none'} here"
             return f'"{peer}" has another roster (digest {digests}); give all peers the same roster file'
         case OtherExperiment():
             usual = "the default"
