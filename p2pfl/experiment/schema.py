@@ -361,7 +361,8 @@ class ModelSettings(Section, frozen=True):
     options
         Arguments of the model, including ``weights`` for models of libraries.
     pretrained
-        File of safetensors or ``torch.save`` to start from.
+        File of safetensors or ``torch.save`` to start from; with ``{peer}`` that of each peer, such as the last model
+        of an earlier run (``p2pfl next``).
     frozen
         Name patterns of parameters that are neither trained nor shared.
     norm

@@ -783,6 +783,31 @@ GROWING = (
 )
 """Data that are read again between rounds."""
 
+
+def _begins_apart(it: Composition) -> bool:
+    return "{peer}" in (it.experiment.model.pretrained or "")
+
+
+BEGUN_APART = (
+    *each(
+        (
+            lambda it: _begins_apart(it) and (it.claims or it.mode.sums),
+            'with a guarantee or with privacy.mode = "{mode}", which need one start that all know',
+        ),
+        (
+            lambda it: _begins_apart(it) and it.differences,
+            "with {codec}, whose differences begin with one start that all know",
+        ),
+        (
+            lambda it: _begins_apart(it) and it.algorithm.personal,
+            "with {algorithm}, whose models of their own nobody released",
+        ),
+        keys=("model.pretrained",),
+        remedy="name one model for all peers, such as that of a peer with its name in place of {{peer}}",
+    ),
+)
+"""Peers that begin with models of their own."""
+
 CROWDED = (
     SettingsRule(
         "topology.kind",
@@ -808,6 +833,7 @@ RULES = (
     *MIXED,
     *RARE,
     *GROWING,
+    *BEGUN_APART,
     *CROWDED,
 )
 """All of them, in the order in which they are reported."""
