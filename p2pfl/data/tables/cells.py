@@ -250,12 +250,13 @@ def _whole_table(database: Any, path: Path) -> str:
     names = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")]
     own = [name for name in names if not name.startswith("sqlite_")]
     if len(own) != 1:
-        example = f'{path.name}{SUFFIX} beside it, such as query = "SELECT * FROM readings"'  # noqa: S608 (no query is run)
+        example = 'query = "SELECT * FROM readings"'
         raise DataError(
-            f"{path} has {len(own)} tables ({', '.join(own) or 'none'}); choose rows by a query in {example}"
+            f"{path} has {len(own)} tables ({', '.join(own) or 'none'}); choose rows by a query in {path.name}{SUFFIX} "
+            f"beside it, such as {example}"
         )
     quoted = own[0].replace('"', '""')
-    return f'SELECT * FROM "{quoted}"'  # noqa: S608 (a name of the database itself, quoted)
+    return f'SELECT * FROM "{quoted}"'  # noqa: S608 # nosec B608 -- a name of the database, quoted
 
 
 def _frame(frame: Any) -> TextCells:
