@@ -45,7 +45,6 @@ from p2pfl.privacy.keys import Source
 TRIED_SAMPLES = 3
 """Number of samples on which model, loss and metrics are tried before anything starts."""
 
-
 MAX_POOLED_STEPS = 20_000
 """Steps that the model on pooled data takes at most: enough for what it is compared with."""
 
@@ -58,10 +57,10 @@ class TorchLearner:
     key ``(seed, peer, round)``. A row holds the trained parameters, and the running statistics of layers that stay with
     each peer; frozen parameters and other buffers are shared constants.
 
-    Perceptrons train by numpy, whose calls take less time. A single row of another model trains by plain autograd. Many
-    rows train at once: sequences of linear and convolutional layers by batched products, any other module by ``vmap``,
-    and modules that ``vmap`` cannot trace row by row. The mathematics is the same; results differ by rounding. Before
-    the first step of a peer, losses and gradients of its batch are compared with those of the module itself.
+    Perceptrons train by numpy, whose calls take less time. Other models train by plain autograd if one fills a block;
+    smaller ones at once: sequences of linear and convolutional layers by batched products, any other module by
+    ``vmap``, or row by row if it cannot be traced. Results differ by rounding. Before the first step of a peer, losses
+    and gradients of its batch are compared with those of the module itself.
 
     Several threads may use one learner, and copies of it, at once. They share a model that holds one row at a
     time, so one trains or evaluates after another.
@@ -242,11 +241,12 @@ class TorchLearner:
         return self.plain if len(rows) == 1 else self.engine
 
     def stepper(self, work: training.Work) -> PlainEngine | FastEngine:
-        """Return the engine for steps; which one follows from shapes alone."""
+        """Return the engine for steps, which follows from shapes; see :class:`PlainEngine`."""
+        width = int(work.schedule.widths.max(initial=0))
         fast = self.perceptrons if self.augment is None else None  # numpy reads samples where they lie
-        if fast is not None and fast.suits(int(work.schedule.widths.max(initial=0))):
+        if fast is not None and fast.suits(width):
             return fast
-        return self._engine(work.rows)
+        return self.plain if self.engine.block(width) == 1 else self._engine(work.rows)
 
     def _proven(self, work: training.Work, engine: PlainEngine | FastEngine) -> PlainEngine | FastEngine:
         """Return an engine if it computes the first batch of each peer as plain torch does, else plain torch."""
@@ -255,7 +255,7 @@ class TorchLearner:
         if self.proof.holds(work, learner=other, engine=engine):
             return engine
         warnings.warn(SLOWER_SENTENCE, stacklevel=3)
-        self.perceptrons, self.engine = None, self.plain
+        self.perceptrons, self.engine, self.plain.threadable = None, self.plain, False
         return self.plain
 
     @property

@@ -20,6 +20,7 @@ from fleets import PEERS, PLANT, bundles
 from p2pfl.cli import main
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.plugins.operate.bundles.fleet import MACHINES, pythons
+from p2pfl.privacy.keys import Roster
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,7 +31,10 @@ def prefix(tmp_path):
     command = tmp_path / "prefix" / "bin" / "p2pfl"
     command.parent.mkdir(parents=True)
     command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m p2pfl "$@"\n')
-    command.chmod(0o755)
+    python = command.with_name("python")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "$@"\n')
+    for each in (command, python):
+        each.chmod(0o755)
     return tmp_path / "prefix"
 
 
@@ -198,7 +202,7 @@ def test_a_root_installation_leaves_a_folder_that_its_user_can_enter(root):
 def test_root_makes_the_user_that_the_unit_and_the_check_name_whichever_folder_it_chooses(root, place):
     folder, _, call = root
     for name in ("roster.toml", "certificate.pem"):
-        (folder / name).write_text(name)
+        (folder / name).write_text("[peers]\n")
     (place / "units").mkdir()
     state = place / "elsewhere"
     out, log = call(STATE=str(state))
@@ -228,7 +232,7 @@ def test_root_does_not_give_away_a_folder_that_others_use(root, place):
 def test_without_root_the_unit_names_the_user_who_installs(place, prefix):
     folder = bundles(place).out / "peer0"
     for name in ("roster.toml", "certificate.pem"):
-        (folder / name).write_text(name)
+        (folder / name).write_text("[peers]\n")
     (place / "units").mkdir()
     state = {"STATE": str(place / "state"), "UNITS": str(place / "units"), "PREFIX": str(prefix)}
     done = sh(folder / "install.sh", ENVIRONMENT="yes", **state | {"PATH": shims(place, {"id": SOMEBODY})})
@@ -242,8 +246,8 @@ def test_without_root_the_unit_names_the_user_who_installs(place, prefix):
 def test_root_writes_nothing_in_the_folder_of_another_user(root, place):
     folder, state, call = root
     call()
-    for name in ("roster.toml", "certificate.pem"):
-        (folder / name).write_text(name)
+    Roster({"peer0": b"7" * 32}).write(folder / "roster.toml")
+    (folder / "certificate.pem").write_text("certificate")
     outside = place / "outside"
     outside.write_text("as before")
     for name in ("broker.pem", "roster.toml"):
@@ -257,8 +261,7 @@ def test_root_writes_nothing_in_the_folder_of_another_user(root, place):
         assert re.search(rf"^runuser .*{state}/{name}$", log, re.MULTILINE), name
     assert re.search(r"^p2pfl as p2pfl identity peer0 ", log, re.MULTILINE)
     assert "p2pfl as root" not in log
-    digest = hashlib.sha256(b"roster.toml").hexdigest()[:32]
-    assert re.search(r"^roster\.toml  (.*)$", out, re.MULTILINE)[1].replace(" ", "") == digest
+    assert re.search(r"^roster\.toml  (.*)$", out, re.MULTILINE)[1] == Roster.read(folder / "roster.toml").fingerprint
 
 
 # ---------------------------------------------------------------------- packages

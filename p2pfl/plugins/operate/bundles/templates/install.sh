@@ -111,7 +111,7 @@ put roster.toml
 put certificate.pem
 [ ! -f "$bundle/observers.toml" ] || put observers.toml
 echo "Compare this line by telephone with what p2pfl deploy --collect printed for the operator:"
-echo "roster.toml  $(sha256sum <"$bundle/roster.toml" | cut -c 1-32 | sed -e 's/..../& /g' -e 's/ $//')"
+echo "roster.toml  $(as_peer "$prefix/bin/python" -P -B -c 'import sys; from p2pfl.privacy.keys import Roster; print(Roster.read(sys.argv[1]).fingerprint)' "$state/roster.toml")"
 if [ -d "$units" ] && [ -w "$units" ]; then
     sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" -e "s|@USER@|$user|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
     chmod 644 "$units/p2pfl-@NAME@-@PEER@.service"
