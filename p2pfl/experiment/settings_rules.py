@@ -783,6 +783,17 @@ GROWING = (
 )
 """Data that are read again between rounds."""
 
+PACED = (
+    SettingsRule(
+        "transport.pace",
+        lambda it: it.live and it.experiment.transport.pace and it.algorithm.asynchronous,
+        "with {algorithm}, whose peers run cycles of their own",
+        "leave it out, or take an algorithm whose peers wait for each other",
+        got="a pace",
+    ),
+)
+"""Pauses between rounds."""
+
 CROWDED = (
     SettingsRule(
         "topology.kind",
@@ -808,6 +819,7 @@ RULES = (
     *MIXED,
     *RARE,
     *GROWING,
+    *PACED,
     *CROWDED,
 )
 """All of them, in the order in which they are reported."""
