@@ -29,8 +29,8 @@ class CollectedRequests:
     missing
         Devices that have sent no request.
     roster, observers
-        First 32 hexadecimal digits of the SHA-256 of the file, in groups of four; ``None`` while devices are missing,
-        and where there are no observers.
+        Fingerprint of each, as all commands show it; ``None`` while devices are missing, and where there are no
+        observers.
     """
 
     fingerprints: Mapping[str, str]
@@ -181,7 +181,7 @@ class RosterSigner:
             for name in names
             if name in each.peers and each.peers[name] not in each.revoked
         }
-        return CollectedRequests(fingerprints, missing, None if missing else fingerprint(listed), seen)
+        return CollectedRequests(fingerprints, missing, None if missing else roster.fingerprint, seen)
 
     def _share(self, observers: Roster) -> str:
         """Give all devices the list of observers."""
@@ -189,7 +189,7 @@ class RosterSigner:
         data = (self.out / "observers.toml").read_bytes()
         for peer in self.peers:
             save(self.out / peer / "observers.toml", data)
-        return fingerprint(data)
+        return observers.fingerprint
 
 
 def _certifies(path: Path, made: DeviceRequest) -> bool:
