@@ -495,7 +495,7 @@ TABLES = {
     "learning.schedule": "name",
     "learning.stragglers": "share",
     "learning.learner": "name",
-    "simulation.slow": "share",
+    "transport.gather": "seconds",
 }
 """Keys that take a value or a table, and the key of that table that holds the value."""
 
@@ -558,7 +558,11 @@ MOVED: Mapping[str, str] = {
     "learning.schedule_options": "learning.schedule.options",
     "learning.warmup": "learning.schedule.warmup",
     "learning.learner_options": "learning.learner.options",
-    "simulation.pace": "simulation.slow.pace",
+    "simulation.slow": "simulation.devices.stragglers",
+    "simulation.pace": "simulation.devices.slowdown",
+    "transport.quorum": "transport.gather.quorum",
+    "transport.version": "transport.mqtt.version",
+    "transport.qos": "transport.mqtt.qos",
     "learning.drop_stragglers": "learning.stragglers.drop",
     "learning.precision": "learning.dtype",
     "learning.example_clip": "learning.max_norm",

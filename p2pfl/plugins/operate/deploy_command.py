@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def deploy(options: DeployOptions) -> int:
     """Write bundles, or sign requests."""
-    from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
+    # Other commands of this folder need not wait for these.
+    from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415
+    from p2pfl.plugins.operate.bundles.packages import device_kinds  # noqa: PLC0415
 
     folders.add_present()
     trusted = trusts_code(options.experiment, agreed=options.trust_code)
@@ -36,7 +38,8 @@ def deploy(options: DeployOptions) -> int:
         raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
     written = fleet.write(
         broker=options.broker,
-        machine=options.machine,
+        kinds=device_kinds(options.machine, peers=fleet.peers),
+        wheels=options.wheels,
         wheel=Path(options.wheel),
         now=now,
         observers=options.observer,
@@ -52,7 +55,9 @@ def deploy(options: DeployOptions) -> int:
         print(json.dumps(paths | {"hosts": written.hosts, "contents": contents, "left": written.left}))
         return 0
     for folder, names in written.contents.items():
-        print(f"{folder}: {', '.join(names)}")
+        plain = [name for name in names if not name.endswith(".whl") or "/" not in name]
+        packed = [f"{len(names) - len(plain)} wheels"] if len(plain) < len(names) else []
+        print(f"{folder}: {', '.join([*plain, *packed])}")
     for name, key in written.left.items():
         print(
             f"{name} ({key}) stays here, because it may be private; each device needs its own, or add --with "

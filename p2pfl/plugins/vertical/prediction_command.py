@@ -147,7 +147,8 @@ def _ask(experiment: Experiment, peer: str, file: PartyFile) -> JoinedPrediction
 
 def _serve(experiment: Experiment, peer: str, files: dict[str, PartyFile], *, most: int, folder: Path) -> NoReturn:
     """Answer one request after the other, until the command is interrupted."""
-    experiment = _changed(experiment, gather=float("inf"))
+    gather = msgspec.structs.replace(experiment.transport.gathering, seconds=float("inf"))
+    experiment = _changed(experiment, gather=gather)
     logs = {name: AnswerLog(folder / "peers" / LOG.format(peer=name), most) for name in files}
     urls, notes = brokers_of_peer(experiment), _Notes()
     while True:

@@ -188,7 +188,7 @@ SIGNED_FILES = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "reque
 DEVICE_FILES = SIGNED_FILES | {"keys", "runs", "cache"}
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
-FLEET_FILES = frozenset({"broker", "authority", "observers", "roster.toml", "observers.toml"})
+FLEET_FILES = frozenset({"broker", "authority", "observers", "wheels", "roster.toml", "observers.toml"})
 """Files of the folder of a fleet besides bundles."""
 
 

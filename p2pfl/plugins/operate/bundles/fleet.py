@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tomli_w
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -35,17 +34,15 @@ from p2pfl.plugins.operate.bundles.bundle_files import (
     name_files,
     refuse_others,
 )
+from p2pfl.plugins.operate.bundles.packages import (
+    DeviceKind,
+    locked_pythons,
+    locked_requirements,
+    torch_requirement,
+    wheel_requirement,
+)
 from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
-
-LOCKS = Path(__file__).with_name("locks")
-
-Machine = Literal["aarch64", "x86_64"]
-
-MACHINES: tuple[Machine, ...] = ("aarch64", "x86_64")
-"""Architectures of which there are locks."""
-
-SCIKIT_DATA = {"digits", "breast_cancer", "wine", "diabetes"}
-"""Data sets that scikit-learn ships."""
+from p2pfl.plugins.operate.bundles.wheels import WHEELS, DownloadedWheels, copy_wheels, download_wheels
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -76,6 +73,23 @@ class WrittenFleet:
     hosts: Sequence[str]
     contents: Mapping[Path, Sequence[str]]
     left: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BundlePackages:
+    """Packages of a kind of device.
+
+    Attributes
+    ----------
+    torch, requirements
+        Texts of ``torch.txt``, and of ``requirements.txt`` without p2pfl itself.
+    wheels
+        The wheels, if bundles have them.
+    """
+
+    torch: str
+    requirements: str
+    wheels: DownloadedWheels | None = None
 
 
 @dataclass(frozen=True)
@@ -128,11 +142,12 @@ class Fleet:
         self,
         *,
         broker: str,
-        machine: Machine,
+        kinds: Mapping[str, DeviceKind],
         wheel: Path,
         now: dt.datetime,
         observers: Sequence[str] = (),
         added: Sequence[Path] = (),
+        wheels: bool = False,
     ) -> WrittenFleet:
         """Write the folder of the broker and a bundle for each device; keep keys, certificates and rosters.
 
@@ -140,8 +155,8 @@ class Fleet:
         ----------
         broker
             URL at which devices reach the broker.
-        machine
-            Architecture of the devices.
+        kinds
+            Kind of each device.
         wheel
             Wheel of p2pfl.
         now
@@ -150,6 +165,8 @@ class Fleet:
             Names of further observers.
         added
             Files beside the experiment that bundles have besides modules, graphs, weights and models.
+        wheels
+            Whether bundles have the wheels of all packages, which pip downloads here.
 
         Returns
         -------
@@ -159,8 +176,8 @@ class Fleet:
         Raises
         ------
         InputError
-            The URL, the wheel, a file beside the experiment or an earlier file cannot be used, or a bundle has a file
-            that does not belong into it.
+            The URL, the wheel, a file beside the experiment or an earlier file cannot be used, a bundle has a file
+            that does not belong into it, or a package has no wheel for a device.
         StorageError
             A file cannot be written.
         """
@@ -174,7 +191,7 @@ class Fleet:
             raise InputError(
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
             )
-        needed = requirements(self.experiment, machine=machine, wheel=wheel)
+        own = wheel_requirement(wheel)
         fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
         fixed |= {path.name for path in TEMPLATES.iterdir()}
         carried = self._files_beside(added)
@@ -186,6 +203,7 @@ class Fleet:
             refuse_others(self.out / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
         for name in observers:
             _put(self.out / "observers" / name / README.name, b"")
+        packages = {kind: self._packages(kind, wheels=wheels) for kind in {*kinds.values()}}
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
         folder = self.out / "broker"
         _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
@@ -196,7 +214,12 @@ class Fleet:
         )
         contents = {
             self.out / peer: self._bundle(
-                peer, broker=str(where), machine=machine, wheel=wheel, needed=needed, beside=beside
+                peer,
+                broker=str(where),
+                kind=kinds[peer],
+                packages=packages[kinds[peer]],
+                own=(wheel, own),
+                beside=beside,
             )
             for peer in self.peers
         }
@@ -237,27 +260,51 @@ class Fleet:
         """Name of the experiment file in each bundle."""
         return f"{self.experiment.name}.toml"
 
+    def _packages(self, kind: DeviceKind, *, wheels: bool) -> BundlePackages:
+        """Return the requirements of a kind of device, with their wheels if bundles have these."""
+        torch = torch_requirement(kind.machine)
+        requirements = locked_requirements(self.experiment, machine=kind.machine)
+        if wheels:
+            found = download_wheels(kind, torch=torch, requirements=requirements, folder=self.out / WHEELS)
+            return BundlePackages(found.torch, requirements, found)
+        if not {*kind.pythons} <= {*locked_pythons(kind.machine)}:
+            raise InputError(
+                f"the lock of {kind.machine} has no torch for Python {kind.python}; add --wheels, which takes the one "
+                "that pip finds here"
+            )
+        return BundlePackages(torch, requirements)
+
     def _bundle(
-        self, peer: str, *, broker: str, machine: Machine, wheel: Path, needed: str, beside: Mapping[str, Path]
+        self,
+        peer: str,
+        *,
+        broker: str,
+        kind: DeviceKind,
+        packages: BundlePackages,
+        own: tuple[Path, str],
+        beside: Mapping[str, Path],
     ) -> list[str]:
         """Write the bundle of one device, and remove what an earlier call has written and this one does not."""
         folder, file = self.out / peer, self._file
+        wheel, needed = own
+        digests = {} if packages.wheels is None else packages.wheels.digests
         files = [file, "broker.pem", *sorted(beside)]
         marks = {
             "PEER": peer,
             "NAME": self.experiment.name,
             "FILE": file,
             "FILES": " ".join(files),
-            "MACHINE": machine,
-            **dict(zip(("LOWEST", "HIGHEST"), pythons(machine), strict=True)),
+            "MACHINE": kind.machine,
+            "LOWEST": kind.pythons[0],
+            "HIGHEST": kind.pythons[-1],
             "VERSION": p2pfl.__version__,
             "TRUST": " --trust-code" if unlisted_code(plain(self.experiment)) else "",
         }
         made = {
             file: tomli_w.dumps(self._table(peer, broker=broker)).encode(),
             "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
-            "requirements.txt": needed.encode(),
-            "torch.txt": torch_requirement(machine).encode(),
+            "requirements.txt": f"{packages.requirements}{needed}".encode(),
+            "torch.txt": packages.torch.encode(),
             wheel.name: wheel.read_bytes(),
             **{name: content(path) for name, path in beside.items()},
             **{
@@ -265,17 +312,23 @@ class Fleet:
                 for path in sorted(TEMPLATES.iterdir())
             },
         }
-        for name in {*_written_files(folder)} - {*made}:
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in made.items()}
+        hashes |= {f"{WHEELS}/{name}": digest for name, digest in digests.items()}
+        for name in {*_written_files(folder)} - {*hashes}:
             (folder / name).unlink(missing_ok=True)
         for name, data in made.items():
             _put(folder / name, data, mode=0o755 if name == "install.sh" else 0o644)
-        sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(made.items()))
+        if packages.wheels is not None:
+            copy_wheels(packages.wheels, folder / WHEELS)
+        elif (folder / WHEELS).is_dir():
+            (folder / WHEELS).rmdir()
+        sums = "".join(f"{digest}  {name}\n" for name, digest in sorted(hashes.items()))
         _put(folder / HASH_FILE, sums.encode())
         if self.observers:
             listed = self.out / "observers.toml"
             _put(folder / "observers.toml", listed.read_bytes() if listed.exists() else b"[peers]\n")
         read(folder / file, trust_code=True)  # as the device will
-        return sorted(made)
+        return sorted(hashes)
 
     def _table(self, peer: str, *, broker: str) -> dict[str, Any]:
         """Return the experiment file for a device, with its own relative paths."""
@@ -315,7 +368,8 @@ def _written_files(folder: Path) -> list[str]:
     """Return the names of the files that an earlier call has written into a bundle."""
     sums = folder / HASH_FILE
     lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
-    return [name for name in (line.partition("  ")[2] for line in lines) if is_plain(name)]
+    names = [line.partition("  ")[2] for line in lines]
+    return [name for name in names if is_plain(name.replace("+", "-"))]  # torch-2.13.0+cpu
 
 
 def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -326,67 +380,3 @@ def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         path.chmod(mode)
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder with --out") from None
-
-
-def extras(experiment: Experiment) -> list[str]:
-    """Return the extras that an experiment needs on a device.
-
-    Examples
-    --------
-    >>> from p2pfl.experiment import read
-    >>> extras(read({"data": {"name": "wine"}, "compression": {"zstd": True}}))
-    ['local', 'zstd']
-    """
-    path = str(experiment.data.options.get("path", ""))
-    wanted = {
-        "local": experiment.data.name in SCIKIT_DATA,
-        "privacy": experiment.privacy.epsilon is not None or bool(experiment.learning.example_noise),
-        "table": path.endswith((".parquet", ".pq")),
-        "zstd": bool(experiment.compression.zstd),
-    }
-    return [extra for extra, needed in wanted.items() if needed]
-
-
-def pythons(machine: Machine) -> tuple[str, str]:
-    """Return the oldest and the newest version of Python for which the locks of an architecture have packages.
-
-    Examples
-    --------
-    >>> pythons("aarch64")
-    ('3.11', '3.14')
-    """
-    [(oldest, newest)] = re.findall(r"\A# Python (3\.\d+) to (3\.\d+)\n", (LOCKS / f"{machine}.txt").read_text("utf-8"))
-    return oldest, newest
-
-
-def torch_requirement(machine: Machine) -> str:
-    """Return the text of ``torch.txt``: a file of its own, because it may name an index, which is for torch alone."""
-    return (LOCKS / f"{machine}-torch.txt").read_text("utf-8")
-
-
-def requirements(experiment: Experiment, *, machine: Machine, wheel: Path) -> str:
-    """Return the text of ``requirements.txt`` for ``pip install --require-hashes --no-deps``: all packages but torch.
-
-    Parameters
-    ----------
-    experiment
-        Experiment that the device runs.
-    machine
-        Its architecture.
-    wheel
-        The wheel of p2pfl, which lies beside ``requirements.txt``.
-
-    Raises
-    ------
-    InputError
-        The wheel cannot be read, or is not one of p2pfl.
-    """
-    if not wheel.name.startswith("p2pfl_mqtt-") or wheel.suffix != ".whl":
-        raise InputError(f"{wheel} is not a wheel of p2pfl; build one with pip wheel --no-deps --wheel-dir dist .")
-    try:
-        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{wheel} cannot be read ({error.strerror}); name the wheel with --wheel") from None
-    names = [machine, *(f"{machine}-{extra}" for extra in extras(experiment))]
-    locked = "".join((LOCKS / f"{name}.txt").read_text("utf-8") for name in names)
-    return f"{locked}./{wheel.name} --hash=sha256:{digest}\n"

@@ -8,9 +8,8 @@
 #            below /home, /root or /tmp)
 #   UNITS    where the systemd unit goes         (default: /etc/systemd/system)
 #   PYTHON   the Python to use, @LOWEST@ to @HIGHEST@  (default: python3)
-#   WHEELS   a folder with all packages, for a device without internet; hashes are checked all the same. To fill it on a
-#            machine like this one, call there for both files: pip download --no-deps --require-hashes --dest wheels
-#            --requirement torch.txt (requirements.txt), in this folder
+#   WHEELS   a folder with all packages, for a device without internet  (default: wheels/ beside this script, which
+#            p2pfl deploy --wheels fills); hashes are checked all the same
 #   ENVIRONMENT=yes   PREFIX has p2pfl already, for example with a torch of the vendor: install nothing there
 set -eu
 
@@ -19,6 +18,8 @@ prefix=${PREFIX:-/opt/p2pfl}
 state=${STATE:-/var/lib/p2pfl/@NAME@-@PEER@}
 units=${UNITS:-/etc/systemd/system}
 python=${PYTHON:-python3}
+wheels=${WHEELS:-}
+[ -n "$wheels" ] || [ ! -d "$bundle/wheels" ] || wheels=$bundle/wheels
 umask 022 # other users run what is in $prefix
 
 fail() {
@@ -30,7 +31,7 @@ fail() {
 
 # All that can be known is checked before anything is made or downloaded.
 if [ "${ENVIRONMENT:-no}" != yes ]; then
-    [ "$(uname -m)" = "@MACHINE@" ] || fail "this bundle is for @MACHINE@ and this machine is $(uname -m); make one with --machine $(uname -m)"
+    [ "$(uname -m)" = "@MACHINE@" ] || fail "this bundle is for @MACHINE@ and this machine is $(uname -m); make one with --machine @PEER@=$(uname -m)"
     [ ! -x "$prefix/bin/python" ] || python=$prefix/bin/python
     "$python" -c 'import sys; low, high = ([int(part) for part in each.split(".")] for each in sys.argv[1:])
 sys.exit(not low <= list(sys.version_info[:2]) <= high)' @LOWEST@ @HIGHEST@ ||
@@ -79,9 +80,30 @@ if [ "${ENVIRONMENT:-no}" != yes ]; then
     as_peer "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" -c 1 2>/dev/null ||
         fail "the user $user cannot run $python; install Python where all users can reach it, or set PYTHON"
     [ -x "$prefix/bin/python" ] || "$python" -m venv "$prefix" || fail "no environment can be made in $prefix; set PREFIX to a folder that you may write"
+    [ -z "$wheels" ] || "$prefix/bin/python" -P - "$wheels" "$bundle/torch.txt" "$bundle/requirements.txt" <<'END' || exit 1
+import platform, re, sys
+from pathlib import Path
+from pip._vendor.packaging.tags import sys_tags
+from pip._vendor.packaging.utils import canonicalize_name, parse_wheel_filename
+
+ours, fitting = set(sys_tags()), set()
+for path in Path(sys.argv[1]).glob("*.whl"):
+    name, version, _, tags = parse_wheel_filename(path.name)
+    if not ours.isdisjoint(tags):
+        fitting.add((name, str(version)))
+for file in sys.argv[2:]:
+    for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ ;]+)", Path(file).read_text("utf-8"), re.MULTILINE):
+        if (canonicalize_name(name), version) not in fitting:
+            python, libc = ".".join(platform.python_version_tuple()[:2]), " ".join(platform.libc_ver()).strip()
+            sys.exit(
+                f"install.sh: no wheel of {name} {version} fits Python {python} on {platform.machine()} with "
+                f"{libc or 'another C library'} in {sys.argv[1]}; make a bundle with p2pfl deploy --wheels --machine "
+                f"@PEER@={platform.machine()}:{python}"
+            )
+END
     # torch by itself, because its file may name an index, which is for torch alone.
     for file in torch.txt requirements.txt; do
-        (cd "$bundle" && "$prefix/bin/python" -m pip install --quiet --no-compile --no-deps --require-hashes ${WHEELS:+--no-index --find-links "$WHEELS"} --requirement "$file") ||
+        (cd "$bundle" && PIP_CONSTRAINT=/dev/null "$prefix/bin/python" -m pip install --quiet --no-compile --no-deps --require-hashes ${wheels:+--no-index --find-links "$wheels"} --requirement "$file") ||
             fail "the packages of $file cannot be installed; see the message of pip above, and set WHEELS where no index can be reached"
     done
 fi
