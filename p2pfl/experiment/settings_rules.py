@@ -793,6 +793,42 @@ GROWING = (
 )
 """Data that are read again between rounds."""
 
+PACED = (
+    SettingsRule(
+        "transport.pace",
+        lambda it: it.live and it.experiment.transport.pace and it.algorithm.asynchronous,
+        "with {algorithm}, whose peers run cycles of their own",
+        "leave it out, or take an algorithm whose peers wait for each other",
+        got="a pace",
+    ),
+)
+"""Pauses between rounds."""
+
+
+def _begins_apart(it: Composition) -> bool:
+    return "{peer}" in (it.experiment.model.pretrained or "")
+
+
+BEGUN_APART = (
+    *each(
+        (
+            lambda it: _begins_apart(it) and (it.claims or it.mode.sums),
+            'with a guarantee or with privacy.mode = "{mode}", which need one start that all know',
+        ),
+        (
+            lambda it: _begins_apart(it) and it.differences,
+            "with {codec}, whose differences begin with one start that all know",
+        ),
+        (
+            lambda it: _begins_apart(it) and it.algorithm.personal,
+            "with {algorithm}, whose models of their own nobody released",
+        ),
+        keys=("model.pretrained",),
+        remedy="name one model for all peers, such as that of a peer with its name in place of {{peer}}",
+    ),
+)
+"""Peers that begin with models of their own."""
+
 CROWDED = (
     SettingsRule(
         "topology.kind",
@@ -818,6 +854,8 @@ RULES = (
     *MIXED,
     *RARE,
     *GROWING,
+    *PACED,
+    *BEGUN_APART,
     *CROWDED,
 )
 """All of them, in the order in which they are reported."""
