@@ -220,7 +220,7 @@ def test_a_device_installs_a_second_experiment_with_the_keys_that_it_has(place):
             text=True,
             check=False,
             env=given | more,
-            timeout=120,
+            timeout=600,
         )
 
     first = bundles(place)
@@ -261,7 +261,7 @@ def test_a_broker_is_installed_with_owners_and_a_unit_and_runs_as_mosquitto(plac
     folder = place / "installed"
     given = {"PATH": f"{place / 'shims'}:{os.environ['PATH']}", "FOLDER": str(folder), "UNITS": str(place / "units")}
     done = subprocess.run(
-        ["sh", str(copied / "install.sh")], capture_output=True, text=True, check=False, env=given, timeout=60
+        ["sh", str(copied / "install.sh")], capture_output=True, text=True, check=False, env=given, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert "systemctl enable --now p2pfl-broker" in done.stdout
