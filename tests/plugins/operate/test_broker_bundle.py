@@ -238,6 +238,10 @@ def test_a_device_installs_a_second_experiment_with_the_keys_that_it_has(place):
         key = states / "stream-peer0" / "keys" / name
         assert key.read_bytes() == (states / "plant-peer0" / "keys" / name).read_bytes()
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    for each in ("plant", "stream"):  # they are lost: it makes new ones, for which it asks
+        shutil.rmtree(states / f"{each}-peer0" / "keys")
+    done = install(fleet.home / "peer0")
+    assert (done.returncode, "has the key" in done.stdout + done.stderr) == (0, True)
     said = install(fleet.home / "peer0", STATE=str(states / "plant-peer0"))
     assert said.returncode == 1
     assert "plant-peer0 has another experiment; choose another STATE" in said.stderr
