@@ -314,11 +314,11 @@ def decided(value=COUNTS, ballot=FIRST):
 def test_whoever_proposed_what_is_decided_sends_it_to_all():
     ada, _ = reporting("ada", "bob", "eve", "mia")
     effects = []
-    for name in ("bob", "eve"):
+    for name in NAMES[1:]:
+        assert sent(effects, Decision) == []
         effects += written(ada, ada.receive(name, proposed(COUNTS, name), now=0.0))
-    for name in ("bob", "eve"):
-        effects += written(ada, ada.receive(name, Vote(PLACE, name, FIRST, COUNTS), now=0.0))
-    assert sent(effects, Decision) == [(NAMES[1:], decided())]
+    accepted = tuple(proposed(COUNTS, name) for name in NAMES)
+    assert sent(effects, Decision) == [(NAMES[1:], Decision(PLACE, COUNTS, accepted))]
     assert ada.outcome == AttemptOutcome(True, NAMES)
     bob, _ = reporting("bob", "ada", "eve", "mia")
     assert sent(written(bob, bob.receive("ada", decided(), now=0.0)), Decision) == []
