@@ -24,8 +24,7 @@ MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""
 
 HEAD = [
-    "| peers | malicious | owner proposes | mask ledgers | the disk | ballots begun | crashes | messages | states | steps "
-    "| seconds |",
+    "| peers | malicious | proposed | ledgers | disk | ballots begun | crashes | messages | states | steps | seconds |",
     "| ---: | --- | --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
 ]
 
@@ -92,8 +91,8 @@ class Setting:
         lies += ", also what nobody believes" if NONSENSE in self.values else ""
         proposed = "it counts" if self.proposed == COUNTS else "again"
         return (
-            f"| {len(self.ballots)} | {lies} | {proposed} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
-            f"| {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"
+            f"| {len(self.ballots)} | {lies} | {proposed} | {masked} | {disk} | {ballots} | {crashes} "
+            f"| {found.messages} | {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"
         )
 
 

@@ -7,7 +7,6 @@ such transition of the real code runs once; the exploration combines them.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -133,34 +132,6 @@ class Explorer:
                     queue.append(new)
                     self._verify(new)
         self.states, self.complete = len(self._seen), not queue
-        return self
-
-    def walk(self, *, walks: int, steps: int, seed: int) -> Explorer:
-        """Take random steps from the first state, again and again: what comes late, a search of all misses.
-
-        Raises
-        ------
-        ViolationError
-            A state on the way violates an invariant.
-        """
-        source = random.Random(seed)  # noqa: S311 (it hides nothing)
-        self._to = dict.fromkeys(self.actors, 0)
-        first: State = (*(self._number(actor) for actor in self.actors.values()), self._with_enemy(0))
-        self._seen[first] = None
-        for _ in range(walks):
-            state = first
-            for _ in range(steps):
-                options = [each for each in self._next(state) if each[0] != state]
-                if not options:
-                    break
-                actor = source.choice(sorted({step[0] for _, step in options}))
-                new, step = source.choice([each for each in options if each[1][0] == actor])
-                self.transitions += 1
-                if new not in self._seen:
-                    self._seen[new] = state, step
-                    self._verify(new)
-                state = new
-        self.states = len(self._seen)
         return self
 
     def _next(self, state: State) -> Iterator[tuple[State, Step]]:

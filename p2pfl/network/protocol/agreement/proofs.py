@@ -17,8 +17,8 @@ Let v be decided so, and let b be the least higher ballot in which an honest mem
 another value is certified; a certified value was accepted by an honest member. This member has seen promises of a
 majority for b. The honest ones among these had accepted v before they promised b, because a member that has promised b
 accepts nothing in the first ballot, and v in all ballots below b since. So all but f of these promises report v as the
-last value that was accepted, and none proves a vote for another value. There are more than 2 f promises, so all but f of
-them report no other value. Thus the member accepted v. This is a contradiction. ∎ Such decisions are those of SBFT.
+last value that was accepted, and none proves a vote for another value. There are more than 2 f promises, so all but f
+report no other value. Thus the member accepted v. This is a contradiction. ∎ Such decisions are those of SBFT.
 
 *What is decided was believed.* Let b be the lowest ballot in which a value is certified. No promise for b can prove a
 vote for it. An honest member that accepted it in b believed it itself; or all but f promises reported that members have
@@ -123,16 +123,16 @@ def _possible(promise: Promise) -> bool:
 
 
 def accepted_by_most(promises: Collection[Promise], *, committee: Committee) -> Value | None:
-    """Return the outcome that all honest members among these may have accepted, so that it may be decided.
+    r"""Return the outcome that all honest members among these may have accepted, so that it may be decided.
 
     Examples
     --------
     >>> committee, ballot = Committee(("ada", "bob", "eve", "mia")), Ballot(1, "bob")
     >>> def promise(member, value):
     ...     return Promise(Place(0, 0), member, ballot, accepted=committee.first, accepted_value=value)
-    >>> promises = [promise("bob", b"\\1"), promise("eve", b"\\1"), Promise(Place(0, 0), "mia", ballot)]
+    >>> promises = [promise("bob", b"\1"), promise("eve", b"\1"), Promise(Place(0, 0), "mia", ballot)]
     >>> accepted_by_most(promises, committee=committee), accepted_by_most(promises[1:], committee=committee)
-    (b'\\x01', b'\\x01')
+    (b'\x01', b'\x01')
     """
     values = Counter(each.accepted_value for each in promises)
     least = len(promises) - committee.faulty

@@ -146,8 +146,8 @@ class Settlement:
 
     def doubt(self, *, gone: Collection[str], slow: Collection[str], now: float) -> list[Effect]:
         """Take it that members are gone, or have not reported for too long; these may be dropped."""
-        self._gone, self._slow = frozenset(gone), frozenset(slow)
-        return self._reconsider(now=now)
+        before, self._gone, self._slow = (self._gone, self._slow), frozenset(gone), frozenset(slow)
+        return [] if before == (self._gone, self._slow) else self._reconsider(now=now)
 
     def finish_write(self, *, now: float) -> list[Effect]:
         """Handle the confirmation that the last record is durable; whoever has brought about a decision sends it."""

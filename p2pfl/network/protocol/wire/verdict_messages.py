@@ -313,12 +313,12 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
         [False, True]
         """
         members = {vote.member for vote in self.votes}
-        ballots = {vote.ballot for vote in self.votes}
+        ballots = [*{vote.ballot for vote in self.votes}]
         stated = {(vote.subject, vote.value, vote.final) for vote in self.votes}
         if len(ballots) != 1 or not all(map(committee.owns, ballots)) or not members <= {*committee.members}:
             return False
         if stated == {(self.subject, self.value, False)}:
-            return len(members) == len(committee.members) and committee.decides_at_once(*ballots, self.value)
+            return len(members) == len(committee.members) and committee.decides_at_once(ballots[0], self.value)
         return stated == {(self.subject, self.value, True)} and len(members) >= committee.majority
 
 

@@ -260,6 +260,14 @@ def test_the_next_member_begins_a_ballot_if_the_owner_does_not_decide_in_time():
     assert sent(asked, Reports) == [(("ada", "eve", "mia"), said(*NAMES))]  # that none of them lacks one
 
 
+@pytest.mark.parametrize(("value", "hopeless"), [(complete(), True), (FAILED, False)])
+def test_if_a_member_is_gone_that_has_to_accept_the_next_one_begins_a_ballot_at_once(value, hopeless):
+    bob, _ = reporting("bob", "ada", "eve", "mia", value=value)
+    effects = written(bob, bob.doubt(gone=["mia"], slow=(), now=0.5), now=0.5)
+    effects += written(bob, bob.tick(now=0.5), now=0.5)
+    assert bool(sent(effects, Prepare)) is hopeless
+
+
 def test_if_the_owner_is_gone_the_next_member_begins_a_ballot_at_once():
     bob, _ = reporting("bob", "ada", "eve", "mia")
     bob.doubt(gone=["ada"], slow=(), now=0.5)
