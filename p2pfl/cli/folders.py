@@ -10,7 +10,7 @@ from pathlib import Path
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.file.reading import flat, read_kept
+from p2pfl.experiment.file.reading import flat_without_folders, read_kept
 from p2pfl.results.lock import PEER_LOCK, RUN_LOCK
 
 
@@ -142,11 +142,25 @@ def check_simulated(folder: Path) -> None:
 
 
 def check_same(experiment: Experiment, folder: Path, kept: Experiment) -> None:
-    """Raise an error unless the experiment is that of the run; keys of the section transport may differ."""
-    mine, theirs = flat(experiment), flat(kept)
+    """Check that the experiment is that of the run; the section transport and the folders of files may differ.
+
+    Raises
+    ------
+    InputError
+        It is another one, or the account of its budget did not move with it.
+    """
+    mine, theirs = flat_without_folders(experiment), flat_without_folders(kept)
     other = sorted(key for key in theirs if mine[key] != theirs[key] and not key.startswith("transport."))
     if other:
         raise InputError(
             f"{', '.join(other)} differs from {folder / 'experiment.toml'}, which the run began with; leave it out, or "
             "begin a new run"
+        )
+    account, before = experiment.privacy.budget, kept.privacy.budget
+    if (
+        account is not None and account != before and not Path(account).exists()
+    ):  # an empty one would let the run spend the budget twice
+        raise InputError(
+            f"{account} does not exist, and the run counts what it spends in {before}; move that file, too, or begin a "
+            "new run"
         )

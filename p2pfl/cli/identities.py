@@ -78,8 +78,9 @@ def show_key(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
     identity = credentials(schema.TrustSettings(keys=str(keys)), peer=name).identity
     message = f"{name} has the key {identity.fingerprint} in {_file(keys, name)}"
     if roster is not None:
-        _read(roster, added=(name, identity.public)).write(roster)
-        message += f"; {roster} lists it"
+        listed = _read(roster, added=(name, identity.public))
+        listed.write(roster)
+        message += f"; {roster} lists it and has the digest {listed.fingerprint}"
     return IdentityReport(name, identity.public, _file(keys, name), message)
 
 

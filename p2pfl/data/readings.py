@@ -205,7 +205,7 @@ def compare_readings(before: Federation, after: Federation, peer: str) -> NewRow
 
 
 def lacks_rows(new: Digests, old: Digests) -> bool:
-    """Return whether some of the old rows are gone, given the digests of all.
+    """Return whether some of the old rows are gone, other than the first ones as of a window, given all digests.
 
     Examples
     --------
@@ -213,8 +213,11 @@ def lacks_rows(new: Digests, old: Digests) -> bool:
     False
     >>> lacks_rows(np.array([1, 2, 3], np.uint64), np.array([1, 1], np.uint64))
     True
+    >>> lacks_rows(np.array([2, 3, 4], np.uint64), np.array([1, 2, 3], np.uint64))
+    False
     """
-    return bool(_surplus(old, new).any())
+    left = old[int(_surplus(old, new).sum()) :]
+    return not (len(left) and np.array_equal(new[: len(left)], left)) and bool(_surplus(old, new).any())
 
 
 def merge_peers(federations: Mapping[str, Federation]) -> Federation:

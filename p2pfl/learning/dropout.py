@@ -90,3 +90,10 @@ def key_dropout(model: nn.Module) -> dict[str, KeyedDropout]:
                 names[f"{path}.{name}.key" if path else f"{name}.key"] = replaced[id(child)]
             setattr(module, name, replaced[id(child)])
     return names
+
+
+def dropout_at(model: nn.Module, name: str) -> KeyedDropout:
+    """Return the dropout of a model whose key has this name."""
+    module = model.get_submodule(name.rpartition(".")[0])
+    assert isinstance(module, KeyedDropout)  # noqa: S101 (the names are those of the keys of dropouts)
+    return module

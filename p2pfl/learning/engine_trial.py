@@ -368,8 +368,10 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
     if kernels is not None and trial.agrees(kernels, plain):
         fast = perceptrons(model, trial.layout, kernels=kernels, loss=trial.loss) if device.type == "cpu" else None
         fits = fast is not None and trial.agrees(fast, plain)
+        plain.threadable = True
         return Engines(plain, kernels, fast if fits else None, footprint)
     stacked = StackedEngine(
         model, names, loss=trial.loss, dropouts=trial.dropouts, autocast=trial.autocast, footprint=footprint
     )
-    return Engines(plain, stacked if trial.agrees(stacked, plain) else plain, None, footprint)
+    plain.threadable = trial.agrees(stacked, plain)
+    return Engines(plain, stacked if plain.threadable else plain, None, footprint)

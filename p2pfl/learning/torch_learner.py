@@ -28,6 +28,7 @@ from p2pfl.learning.histograms import score_histograms
 from p2pfl.learning.lazy_samples import having
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, name_loss, squared_error
+from p2pfl.learning.models import model_file_of, names_models, weights
 from p2pfl.learning.modules.hidden_state import ModelState
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divide_model
@@ -44,7 +45,6 @@ from p2pfl.privacy.keys import Source
 TRIED_SAMPLES = 3
 """Number of samples on which model, loss and metrics are tried before anything starts."""
 
-
 MAX_POOLED_STEPS = 20_000
 """Steps that the model on pooled data takes at most: enough for what it is compared with."""
 
@@ -57,10 +57,10 @@ class TorchLearner:
     key ``(seed, peer, round)``. A row holds the trained parameters, and the running statistics of layers that stay with
     each peer; frozen parameters and other buffers are shared constants.
 
-    Perceptrons train by numpy, whose calls take less time. A single row of another model trains by plain autograd. Many
-    rows train at once: sequences of linear and convolutional layers by batched products, any other module by ``vmap``,
-    and modules that ``vmap`` cannot trace row by row. The mathematics is the same; results differ by rounding. Before
-    the first step of a peer, losses and gradients of its batch are compared with those of the module itself.
+    Perceptrons train by numpy, whose calls take less time. Other models train by plain autograd if one fills a block;
+    smaller ones at once: sequences of linear and convolutional layers by batched products, any other module by
+    ``vmap``, or row by row if it cannot be traced. Results differ by rounding. Before the first step of a peer, losses
+    and gradients of its batch are compared with those of the module itself.
 
     Several threads may use one learner, and copies of it, at once. They share a model that holds one row at a
     time, so one trains or evaluates after another.
@@ -99,6 +99,7 @@ class TorchLearner:
         under the ROC curve and F1 for labels.
     pretrained
         State dict, or path of a safetensors file, loaded into the model first. Tensors that it lacks keep their values.
+        A path with ``{peer}`` is that of the model with which each peer begins.
     frozen
         Globs or prefixes of parameters that do not train.
     norm
@@ -197,7 +198,9 @@ class TorchLearner:
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._samples_of_parts(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
-        made = divide_model(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
+        self.models = str(pretrained) if names_models(pretrained) else None
+        common = None if self.models else pretrained
+        made = divide_model(model, pretrained=common, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
         self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
@@ -238,11 +241,12 @@ class TorchLearner:
         return self.plain if len(rows) == 1 else self.engine
 
     def stepper(self, work: training.Work) -> PlainEngine | FastEngine:
-        """Return the engine for steps; which one follows from shapes alone."""
+        """Return the engine for steps, which follows from shapes; see :class:`PlainEngine`."""
+        width = int(work.schedule.widths.max(initial=0))
         fast = self.perceptrons if self.augment is None else None  # numpy reads samples where they lie
-        if fast is not None and fast.suits(int(work.schedule.widths.max(initial=0))):
+        if fast is not None and fast.suits(width):
             return fast
-        return self._engine(work.rows)
+        return self.plain if self.engine.block(width) == 1 else self._engine(work.rows)
 
     def _proven(self, work: training.Work, engine: PlainEngine | FastEngine) -> PlainEngine | FastEngine:
         """Return an engine if it computes the first batch of each peer as plain torch does, else plain torch."""
@@ -251,7 +255,7 @@ class TorchLearner:
         if self.proof.holds(work, learner=other, engine=engine):
             return engine
         warnings.warn(SLOWER_SENTENCE, stacklevel=3)
-        self.perceptrons, self.engine = None, self.plain
+        self.perceptrons, self.engine, self.plain.threadable = None, self.plain, False
         return self.plain
 
     @property
@@ -314,6 +318,9 @@ class TorchLearner:
         """
         made = self.on(federation)
         made.stragglers = 0.0
+        begun = self.begin(self.federation.peers)
+        if begun is not None:
+            made.models, made.initial = None, begun.mean(0)
         size = int(federation.samples(federation.peers)[0])
         mean = math.ceil(size / peers)
         if self.steps is None:
@@ -335,6 +342,19 @@ class TorchLearner:
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the trained values of the model for every peer, ``[R, P]``."""
         return self.initial.repeat(len(peers), 1)  # [R, P]
+
+    def begin(self, peers: Sequence[str]) -> Rows | None:
+        """Return the models ``[R, P]`` with which peers begin, where each has a file of its own; else ``None``.
+
+        Raises
+        ------
+        ModelError
+            There is no file of a peer, or it holds a model of another shape.
+        """
+        if self.models is None:
+            return None
+        files = [model_file_of(self.models, peer) for peer in peers]
+        return torch.stack([self.divided.row(weights(file), source=file) for file in files])  # [R, P]
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each peer, ``[R]`` int64."""

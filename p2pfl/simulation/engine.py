@@ -409,7 +409,7 @@ async def _play(
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
     trace = digest_trace(average_of(resolved.algorithm))
-    faults = Faults.of(resolved.experiment.simulation)
+    faults = Faults.of(resolved.experiment.simulation, asynchronous=resolved.asynchronous)
     own = range(0) if meter is None else remaining_rounds(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
     reader = DataReader(data, evaluator, meter=meter, run=run, judge=judge, first=rounds.start)

@@ -1,6 +1,8 @@
 """The format of one owner's table: separator, decimal, encoding and dates, in a file beside it."""
 
 import math
+import sqlite3
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -38,6 +40,72 @@ def test_a_european_table_gives_what_a_plain_one_gives(table):
     assert plain[0].tolist() == [[30, 0, 1, 81.5], [699, 1, 0, -70]]
 
 
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "north.sqlite"
+    with closing(sqlite3.connect(path)) as opened, opened:
+        opened.execute("CREATE TABLE people (born TEXT, weight REAL, name TEXT, ill INTEGER)")
+        rows = [("1970-01-31", 81.5, "Zoë", 1), ("1971-12-01", -70.0, "Bo", 0)]
+        opened.executemany("INSERT INTO people VALUES (?, ?, ?, ?)", rows)
+    return path
+
+
+def test_a_database_gives_what_a_plain_table_gives(table, database):
+    plain, stored = (Table(COLUMNS, target="ill").read(path) for path in (table(PLAIN_TEXT), database))
+    assert all(one.tolist() == other.tolist() for one, other in zip(plain, stored, strict=True))
+
+
+def test_a_query_chooses_rows_and_columns_while_another_program_writes(database):
+    database.with_name("north.sqlite.toml").write_text('query = "SELECT weight, ill FROM people WHERE weight > 0"')
+    with closing(sqlite3.connect(database)) as writer:
+        writer.execute("INSERT INTO people VALUES ('1970-01-01', 9.0, 'Bo', 1)")  # not committed
+        assert read(database, growing=True).column("weight") == ["81.5"]
+        writer.commit()
+    assert read(database, growing=True).column("weight") == ["81.5", "9"]
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        (
+            "SELECT height FROM people",
+            r"no such column: height\); correct it, or the query in north\.sqlite\.toml beside",
+        ),
+        ("DELETE FROM people", r"attempt to write a readonly database\); correct"),
+        ("SELECT 1; SELECT 2", r"one statement at a time\.?\); correct"),
+        (
+            None,
+            r"has 2 tables \(people, more\); choose rows by a query in north\.sqlite\.toml beside it, such as",
+        ),
+    ],
+)
+def test_a_query_that_gives_no_table_is_refused_and_changes_nothing(database, query, sentence):
+    with closing(sqlite3.connect(database)) as opened, opened:
+        opened.execute("CREATE TABLE more (x REAL)")
+    if query:
+        database.with_name("north.sqlite.toml").write_text(f'query = "{query}"')
+    before = database.read_bytes()
+    with pytest.raises(DataError, match=sentence):
+        read(database)
+    assert database.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    path = tmp_path / "north.db"
+    with pytest.raises(DataError, match="unable to open database file"):
+        read(path)
+    path.write_text("a,b\n1,2\n" * 100)
+    with pytest.raises(DataError, match="file is not a database"):
+        read(path)
+
+
+@pytest.mark.parametrize(("window", "weights"), [(1, ["-70"]), (2, ["81.5", "-70"]), (9, ["81.5", "-70"])])
+def test_a_window_keeps_the_last_rows(table, window, weights):
+    cells = read(table(PLAIN_TEXT, f"window = {window}"))
+    assert cells.column("weight") == weights
+    assert cells.place(len(weights) - 1).endswith("line 3")
+
+
 def test_one_table_for_everybody_may_be_european_too(table):
     path = table("weight;ill\n81,5;1\n70,0;0\n64,5;0\n", 'separator = ";"\ndecimal = ","')
     assert csv(None, path=path, target="ill").columns["weight"].tolist() == [81.5, 70.0, 64.5]
@@ -57,6 +125,8 @@ def test_one_table_for_everybody_may_be_european_too(table):
         ("a,b\n1,2\n", 'encoding = "latin-0"', r"toml: encoding 'latin-0' is unknown; write one of Python, such as"),
         ("a,b\n1,2\n", 'dates = "%d.%B"', r"toml: dates is '%d\.%B'; write %d, %m and %Y, such as %d\.%m\.%Y$"),
         ("a,b\n1,2\n", "factors = { a = 0 }", r"toml: factors is \{'a': 0\}; write numbers above 0 by column, such as"),
+        ("a,b\n1,2\n", "window = 0", r"toml: window is 0; write a whole number of rows above 0$"),
+        ("a,b\n1,2\n", "window = true", r"toml: window is True; write a whole number"),
         ("a,b\n1,2\n", "factors = 2", r"toml: factors is 2; write numbers above 0 by column"),
         ("a,b\n1,2\n", "separator = ;", r"toml is no TOML file \(.*\); correct it, or remove it$"),
     ],

@@ -12,7 +12,7 @@ from p2pfl.experiment.approval import Approval, approval_of, experiment_digest
 from p2pfl.experiment.file.own_code import code_digests
 from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
-from p2pfl.privacy.keys import fingerprint, parse_key
+from p2pfl.privacy.keys import Roster, fingerprint, parse_key
 from p2pfl.results.facts import Block, FactTable, Note, Section, pairs
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.spending.ledger import find_objections
@@ -82,10 +82,16 @@ def _experiment(resolved: Plan, name: str | None) -> FactTable:
             **(counts if name is not None or experiment.data.owned else {}),
             "rounds at most": str(experiment.rounds),
             "protection": experiment.privacy.mode,
-            "roster": "none: a peer trusts the first key of a name" if experiment.trust.roster is None else "yes",
+            "roster": _roster(experiment),
             "observers": "none" if experiment.telemetry.share == "none" else experiment.telemetry.share,
         },
     )
+
+
+def _roster(experiment: Experiment) -> str:
+    if experiment.trust.roster is None:
+        return "none: a peer trusts the first key of a name"
+    return f"digest {Roster.read(experiment.trust.roster).fingerprint}"
 
 
 def _purposes(policy: SitePolicy | None, approval: Approval | None) -> Iterator[Block]:

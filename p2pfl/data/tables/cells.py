@@ -1,8 +1,9 @@
-"""The one reader of tables: CSV files with the standard library; Parquet files and data frames through pyarrow."""
+"""The one reader of tables: CSV and SQLite with the standard library; Parquet and data frames through pyarrow."""
 
 import csv
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,18 @@ WHOLE = re.compile(r"(-?[0-9]+)[.,]0*")
 PARQUET = (".parquet", ".pq")
 """Endings of the names of Parquet files."""
 
+SQLITE = (".sqlite", ".sqlite3", ".db")
+"""Endings of the names of SQLite databases."""
+
+BUSY_S = 30.0
+"""Seconds for which a reader waits until a writer has left a database."""
+
 
 class TextCells:
     """Cells of a table as text, column by column.
 
-    A number of a Parquet file or data frame becomes its shortest text, so a table gives the same cells in each format;
-    a missing value becomes the empty text.
+    A number of a Parquet file, database or data frame becomes its shortest text, so a table gives the same cells in
+    each format; a missing value becomes the empty text.
 
     Parameters
     ----------
@@ -98,8 +105,8 @@ def read(source: Any, *, header: bool = True, growing: bool = False) -> TextCell
     Parameters
     ----------
     source
-        Path of a CSV or Parquet file, or a data frame: an object with ``__arrow_c_stream__``, as those of pandas,
-        polars and pyarrow are.
+        Path of a CSV, Parquet or SQLite file, or a data frame: an object with ``__arrow_c_stream__``, as those of
+        pandas, polars and pyarrow are.
     header
         True if the first row of a CSV file names the columns; otherwise their names are "0", "1", ...
     growing
@@ -117,9 +124,15 @@ def read(source: Any, *, header: bool = True, growing: bool = False) -> TextCell
     """
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
-        if growing:
+        if growing and path.suffix.lower() not in SQLITE:  # a database gives each reader one state
             return _unchanged(path, header=header)
-        cells = _parquet(path) if path.suffix.lower() in PARQUET else _csv(path, header=header)
+        form = FileFormat.beside(path)
+        if path.suffix.lower() in SQLITE:
+            cells = _sqlite(path, form)
+        else:
+            cells = _parquet(path) if path.suffix.lower() in PARQUET else _csv(path, form, header=header)
+        if form.window is not None:
+            cells = cells.keep(range(len(cells))[-form.window :])
     else:
         cells = _frame(source)
     if not len(cells):
@@ -171,8 +184,8 @@ def drop_decimal_point(cell: str) -> str:
     return match[1] if match else cell
 
 
-def _csv(path: Path, *, header: bool) -> TextCells:
-    form, rows, lines = FileFormat.beside(path), [], []
+def _csv(path: Path, form: FileFormat, *, header: bool) -> TextCells:
+    rows, lines = list[list[str]](), list[int]()
     try:
         with path.open(newline="", encoding=form.codec) as text:
             reader = csv.reader(text, delimiter=form.separator)
@@ -211,6 +224,39 @@ def _parquet(path: Path) -> TextCells:
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} is not a Parquet file ({' '.join(str(error).split())}); check it") from None
     return _arrow(table, str(path))
+
+
+def _sqlite(path: Path, form: FileFormat) -> TextCells:
+    import sqlite3  # noqa: PLC0415 (Python of some boards has none, nor need of it)
+
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)) as database:
+            query = form.query or _whole_table(database, path)
+            cursor = database.execute(query)
+            names = [column[0] for column in cursor.description or ()]
+            rows = [[cell_text(value) for value in row] for row in cursor]
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise DataError(
+            f"{path} is not a SQLite database with such a table ({error}); correct it, or the query in "
+            f"{path.name}{SUFFIX} beside it"
+        ) from None
+    _check_names(names, str(path))
+    columns = {name: lambda position=position: [row[position] for row in rows] for position, name in enumerate(names)}
+    return TextCells(str(path), columns, rows=len(rows), format=form)
+
+
+def _whole_table(database: Any, path: Path) -> str:
+    """Return the query for all rows of the only table of a database."""
+    names = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")]
+    own = [name for name in names if not name.startswith("sqlite_")]
+    if len(own) != 1:
+        example = 'query = "SELECT * FROM readings"'
+        raise DataError(
+            f"{path} has {len(own)} tables ({', '.join(own) or 'none'}); choose rows by a query in {path.name}{SUFFIX} "
+            f"beside it, such as {example}"
+        )
+    quoted = own[0].replace('"', '""')
+    return f'SELECT * FROM "{quoted}"'  # noqa: S608 # nosec B608 -- a name of the database, quoted
 
 
 def _frame(frame: Any) -> TextCells:

@@ -1,4 +1,4 @@
-"""Format of one owner's CSV file: a small file beside the table states it, and no other peer sees it."""
+"""Format of one owner's table: a small file beside it states it, and no other peer sees it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CENTURY = "69"
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """Format of a CSV file.
+    """Format of a table in a file.
 
     Parameters
     ----------
@@ -58,6 +58,10 @@ class FileFormat:
         first one that fits a cell counts.
     factors
         By name of a column of numbers, the factor from the unit of the file to the declared one.
+    query
+        Query of a SQLite database, whose result is the table; ``None`` for all rows of its only table.
+    window
+        Number of rows at the end that count; ``None`` for all.
 
     Examples
     --------
@@ -73,6 +77,8 @@ class FileFormat:
     encoding: str = "utf-8"
     dates: str = "%Y-%m-%d"
     factors: Mapping[str, float] = field(default_factory=dict)
+    query: str | None = None
+    window: int | None = None
 
     @classmethod
     def beside(cls, table: Path) -> FileFormat:
@@ -94,7 +100,7 @@ class FileFormat:
         for key, value in given.items():
             if key not in known:
                 raise DataError(f'{path} has the unknown key "{key}"; {nearest(key, known)}')
-            if key != "factors" and not isinstance(value, str):
+            if key not in {"factors", "window"} and not isinstance(value, str):
                 raise DataError(f"{path}: {key} is {value!r}; write a text")
         stated = cls(**given)
         for wrong, remedy in stated._errors():
@@ -120,6 +126,8 @@ class FileFormat:
         if not all(isinstance(each, int | float) and 0 < each < math.inf for each in named.values()):
             remedy = "write numbers above 0 by column, such as { weight = 0.4536 }"
             errors.append((f"factors is {self.factors!r}", remedy))
+        if self.window is not None and (type(self.window) is not int or self.window < 1):
+            errors.append((f"window is {self.window!r}", "write a whole number of rows above 0"))
         return errors
 
     @property

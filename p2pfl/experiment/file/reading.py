@@ -23,6 +23,7 @@ from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
 from p2pfl.experiment.partitionings import name_of
 from p2pfl.experiment.schema import PARTITIONINGS, Experiment, Section, Split, graph_files
+from p2pfl.experiment.timetable import Timetable
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""
@@ -245,6 +246,10 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
             catalogue.check(name)
         except ExperimentError as error:
             raise ExperimentError(f"{origin}: {error}") from None
+    try:
+        Timetable.of(experiment.transport.pace)
+    except ExperimentError as error:
+        raise ExperimentError(f"{origin}: {error}") from None
     _check_split(experiment.data.split, origin=origin)
     return experiment
 
@@ -373,8 +378,39 @@ def flat(experiment: Experiment) -> dict[str, Any]:
     >>> flat(Experiment())["learning.rate"]
     0.1
     """
+    return _flatten(plain(experiment))
+
+
+def flat_without_folders(experiment: Experiment) -> dict[str, Any]:
+    """Return all keys as :func:`flat` does, and of each path its name alone, because a run may move with its files.
+
+    From a part with ``{peer}`` on, the path is kept.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> flat_without_folders(read({"data": {"name": "table", "options": {"path": "/sd/{peer}/a.csv"}}}))["data.options"]
+    {'path': '{peer}/a.csv'}
+    """
+    table = plain(experiment)
+    for _, inner, key in _paths(table):
+        value = inner.get(key)
+        if isinstance(value, str):
+            inner[key] = _without_folder(value)
+        elif isinstance(value, list):
+            inner[key] = [_without_folder(each) if isinstance(each, str) else each for each in value]
+    return _flatten(table)
+
+
+def _without_folder(path: str) -> str:
+    parts = Path(path).parts
+    named = [place for place, part in enumerate(parts) if "{peer}" in part]
+    return "/".join(parts[named[0] if named else -1 :])
+
+
+def _flatten(table: Mapping[str, Any]) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
-    for key, value in plain(experiment).items():
+    for key, value in table.items():
         if isinstance(value, dict):
             pairs |= {f"{key}.{name}": item for name, item in value.items()}
         else:
@@ -464,7 +500,7 @@ TABLES = {
     "learning.schedule": "name",
     "learning.stragglers": "share",
     "learning.learner": "name",
-    "simulation.slow": "share",
+    "transport.gather": "seconds",
 }
 """Keys that take a value or a table, and the key of that table that holds the value."""
 
@@ -527,7 +563,11 @@ MOVED: Mapping[str, str] = {
     "learning.schedule_options": "learning.schedule.options",
     "learning.warmup": "learning.schedule.warmup",
     "learning.learner_options": "learning.learner.options",
-    "simulation.pace": "simulation.slow.pace",
+    "simulation.slow": "simulation.devices.stragglers",
+    "simulation.pace": "simulation.devices.slowdown",
+    "transport.quorum": "transport.gather.quorum",
+    "transport.version": "transport.mqtt.version",
+    "transport.qos": "transport.mqtt.qos",
     "learning.drop_stragglers": "learning.stragglers.drop",
     "learning.precision": "learning.dtype",
     "learning.example_clip": "learning.max_norm",

@@ -1,13 +1,16 @@
 """Training of one row at a time by autograd, for devices and for models that cannot be stacked."""
 
+from __future__ import annotations
+
 import contextlib
+import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
-from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.dropout import KeyedDropout, dropout_at
 from p2pfl.learning.losses import PerSample, mean
 from p2pfl.learning.steps.batching import Batch
 
@@ -49,6 +52,11 @@ class PlainEngine:
 
     The parameters of the model are views of the row, so nothing is copied in or out.
 
+    Many rows pass one by one where one fills a block, as a stack would have one row, too, and torch's own layers are
+    faster: steps of the CNNs of FEMNIST and CIFAR-10 in ``benchmarks.simulators`` take 29 and 22 ms instead of 33 and
+    31, and are not compared with those of torch at clients that are new in each round. Where two rows fit, the engines
+    are equally fast.
+
     Parameters
     ----------
     model
@@ -61,6 +69,12 @@ class PlainEngine:
         Keyed dropouts of the model.
     autocast
         Function that makes the context in which the model runs.
+
+    Attributes
+    ----------
+    threadable
+        Whether copies of the model may run at the same time: a stacked engine, which runs its layers on copies of the
+        tensors, has computed the same.
     """
 
     def __init__(
@@ -73,17 +87,33 @@ class PlainEngine:
         autocast: Autocast,
     ) -> None:
         self.model, self.names, self.loss, self.autocast = model, tuple(names), loss, autocast
-        self.dropouts = tuple(dropouts.values())
+        self.dropouts = dict(dropouts)
+        self.threadable, self._others = False, list[PlainEngine]()
         self.called = Stateless(model)
         parameters = dict(model.named_parameters())
         self.parameters = [parameters[name] for name in names if name in parameters]
         self.statistics = [name.rpartition(".")[::2] for name in names if name not in parameters]  # layer, buffer
         self.bound: Sequence[torch.Tensor] = ()
 
-    def copies(self, count: int) -> "list[PlainEngine]":
-        """Return none, as all rows pass through one model."""
-        del count
-        return []
+    def copies(self, count: int) -> list[PlainEngine]:
+        """Return so many engines, this one first, of which each may run in a thread of its own; else none.
+
+        They share the constants of the model, and neither its parameters, which are those of one row at a time, nor its
+        modules.
+        """
+        if not self.threadable:
+            return []
+        while len(self._others) < count - 1:
+            own = {id(parameter) for parameter in self.parameters}
+            constants = {id(each): each for each in (*self.model.parameters(), *self.model.buffers())}
+            model = copy.deepcopy(self.model, {key: each for key, each in constants.items() if key not in own})
+            dropouts = {name: dropout_at(model, name) for name in self.dropouts}
+            self._others.append(
+                PlainEngine(model, self.names, loss=self.loss, dropouts=dropouts, autocast=self.autocast)
+            )
+        for other in self._others:
+            other.model.train(self.model.training)
+        return [self, *self._others[: count - 1]]
 
     def block(self, width: int) -> int:
         """Return one: a block is one row, however wide the batch."""
@@ -106,7 +136,7 @@ class PlainEngine:
         """
         if self.bound is not parts:
             self.bind(parts)
-        for dropout in self.dropouts:
+        for dropout in self.dropouts.values():
             dropout.calls = 0
             if batch.keys is not None:
                 dropout.key = batch.keys[0]

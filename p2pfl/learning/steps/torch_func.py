@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.func import grad_and_value, vmap
 
-from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.dropout import KeyedDropout, dropout_at
 from p2pfl.learning.losses import PerSample, mean
 from p2pfl.learning.steps.autograd import Autocast, Stateless
 from p2pfl.learning.steps.batching import Batch, Footprint
@@ -63,7 +63,7 @@ class StackedEngine:
                     model,
                     self.names,
                     loss=self.loss,
-                    dropouts={name: _dropout(model, name) for name in self.dropouts},
+                    dropouts={name: dropout_at(model, name) for name in self.dropouts},
                     autocast=self.autocast,
                     footprint=self.footprint,
                 )
@@ -112,10 +112,3 @@ class StackedEngine:
         named = dict(zip(self.names, parts, strict=True))
         outputs: torch.Tensor = vmap(self._call, in_dims=(0, None if shared else 0))(named, features)
         return outputs
-
-
-def _dropout(model: nn.Module, name: str) -> KeyedDropout:
-    """Return the dropout of a model whose key has this name."""
-    module = model.get_submodule(name.rpartition(".")[0])
-    assert isinstance(module, KeyedDropout)  # noqa: S101 (the names are those of the keys of dropouts)
-    return module

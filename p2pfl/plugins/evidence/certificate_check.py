@@ -92,7 +92,9 @@ def _check_requests(certificate: Certificate, roster: Roster | None, result: Cer
         if request.incarnations and (unknown := unknown_run(request, certificate.run, certificate.starts)):
             result.unchecked.append(unknown)
         if roster is not None and request.roster != roster.digest:
-            result.unchecked.append(f"the roster with which {request.peer} asked, which is not the one given")
+            result.unchecked.append(
+                f"the roster with which {request.peer} asked, which is not the one given, {roster.fingerprint}"
+            )
     asked = {str(table.get("peer")) for table in certificate.requests}
     left = {*certificate.peers, *(each.peer for each in certificate.withdrawals)}
     if silent := sorted(left - asked):

@@ -287,7 +287,7 @@ def request_faults(signed: SignedRequest, identity: RunIdentity, roster: Roster)
         which = request.run if request.run != identity.run else "another experiment of that name"
         faults.append(f"{request.peer} asks to leave {which}, not this run ({identity.run})")
     if request.roster not in {roster.digest, *identity.rosters}:
-        faults.append(f"{request.peer} has signed its request for another roster")
+        faults.append(f"{request.peer} has signed its request for another roster than {roster.fingerprint}")
     met = identity.starts.get(request.peer, frozenset())
     if met and met.isdisjoint(request.incarnations):
         faults.append(f"{request.peer} asks to leave another run of this name: it was started at other times there")

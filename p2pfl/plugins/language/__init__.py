@@ -1,4 +1,4 @@
-"""Language models that peers fine-tune with the trainers of Hugging Face."""
+"""Trainers of other libraries as learners: language models by Hugging Face, and modules of Lightning."""
 
 import lazy_loader
 

@@ -46,6 +46,9 @@ STILL_EXACT = 1e-6
 PLAUSIBLE = 3.0
 """Deviations of noise that a rise of the deviance may have before a step is halved."""
 
+PLAUSIBLE_LAST = 6.0
+"""The same at the exact predictors, where the fit would end without a result: by chance once in 1e9 fits."""
+
 ROUNDING = 1e-12
 """Rise of the deviance, as a share, that is rounding."""
 
@@ -335,8 +338,10 @@ class NewtonState:
         objective = point.deviance + float(self.problem.penalty @ self.beta**2)
         variance = self.deviation**2 + 4.0**-PREDICTOR_BITS
         slack = variance * point.weight + PLAUSIBLE * 2 * math.sqrt(max(variance * point.squares, 0.0))
-        allowed = self.objective + self.slack + slack + ROUNDING * max(1.0, abs(self.objective))
-        if not objective <= allowed and self.problem.noisy and not self.deviation:
+        ends = self.problem.noisy and not self.deviation
+        doubt = (self.slack + slack) * (PLAUSIBLE_LAST / PLAUSIBLE if ends else 1.0)
+        allowed = self.objective + doubt + ROUNDING * max(1.0, abs(self.objective))
+        if not objective <= allowed and ends:
             return replace(self, accepted=False, moved=math.inf)
         if not objective <= allowed:
             return replace(self, beta=(self.before + self.beta) / 2, accepted=False)

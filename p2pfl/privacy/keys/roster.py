@@ -31,7 +31,7 @@ import tomli_w
 
 from p2pfl.core.errors import InputError, PeerError
 from p2pfl.core.files import replace as replace_file
-from p2pfl.privacy.keys.signing import Identity, fingerprint, usable, verify
+from p2pfl.privacy.keys.signing import Identity, fingerprint, group_digits, usable, verify
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
 """Form of the name of a peer or an observer."""
@@ -177,6 +177,17 @@ class Roster:
         lines += [f"peer {peer} {key.hex()}" for peer, key in sorted(self.peers.items())]
         lines += [f"revoked {key.hex()}" for key in sorted(self.revoked)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest in a form for people to compare, the same in all commands.
+
+        Examples
+        --------
+        >>> Roster({}).fingerprint
+        '8117 bcd0 a269 2e16 12fe 3f12 4c1b b1db'
+        """
+        return group_digits(self.digest)
 
     def rotated(self, peer: str, new_public: bytes, statement: bytes) -> "Roster":
         """Return the roster in which ``peer`` has the new key that its present one signed.

@@ -249,8 +249,18 @@ def fingerprint(public: bytes) -> str:
     >>> fingerprint(bytes(32))
     '6668 7aad f862 bd77 6c8f c18b 8e9f 8e20'
     """
-    digits = hashlib.sha256(public).hexdigest()[:32]
-    return " ".join(digits[start : start + 4] for start in range(0, 32, 4))
+    return group_digits(hashlib.sha256(public).hexdigest())
+
+
+def group_digits(digest: str) -> str:
+    """Return the first 32 digits of a digest in groups of four, as people compare them.
+
+    Examples
+    --------
+    >>> group_digits("0123456789abcdef" * 4)
+    '0123 4567 89ab cdef 0123 4567 89ab cdef'
+    """
+    return " ".join(digest[start : start + 4] for start in range(0, len(digest[:32]), 4))
 
 
 @lru_cache(maxsize=64)

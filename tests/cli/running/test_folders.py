@@ -119,3 +119,71 @@ def test_a_folder_in_which_nothing_was_begun_is_passed_over(tmp_path):
     own = begun(tmp_path, "clinic-20250101-000000-ada")
     (tmp_path / "clinic-20260101-000000-ada").mkdir()
     assert folders.last(str(tmp_path), CLINIC, peer="ada") == own
+
+
+MOVED = """
+name = "clinic"
+[topology]
+kind = "plant.edges"
+[data]
+name = "table"
+options = { path = "{peer}.csv", target = "y" }
+[privacy]
+mode = "pairwise"
+[telemetry]
+share = "scores"
+observers = "observers.toml"
+[trust]
+keys = "keys"
+roster = "roster.toml"
+"""
+
+
+def disk(place, name, text=MOVED):
+    """A folder with an experiment and the files that it names."""
+    folder = place / name
+    folder.mkdir()
+    for file, content in {
+        "clinic.toml": text,
+        "plant.edges": "ada bob\nbob cy\ncy ada",
+        "ada.csv": "y\n1\n",
+        "roster.toml": "[peers]\n",
+        "observers.toml": "[peers]\n",
+    }.items():
+        (folder / file).write_text(content)
+    return folder
+
+
+def test_a_run_goes_on_after_its_folder_has_moved_to_another_disk(tmp_path):
+    card = disk(tmp_path, "card")
+    (card / "runs").mkdir()
+    begun(card / "runs", "clinic-20260101-000000-ada", read(card / "clinic.toml"))
+    card.rename(tmp_path / "ssd")
+    moved = read(tmp_path / "ssd" / "clinic.toml")
+    own = folders.last(str(tmp_path / "ssd" / "runs"), moved, peer="ada")
+    assert own == tmp_path / "ssd" / "runs" / "clinic-20260101-000000-ada"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("{peer}.csv", "ada.csv", "data.options"),
+        ("roster.toml", "observers.toml", "trust.roster"),
+        ('kind = "plant.edges"', 'kind = "ring"\npeers = 3', "topology.kind"),
+    ],
+)
+def test_a_run_of_other_files_is_another_run_wherever_it_is(tmp_path, old, new, named):
+    card, ssd = disk(tmp_path, "card"), disk(tmp_path, "ssd", MOVED.replace(old, new))
+    begun(ssd, "clinic-20260101-000000-ada", read(card / "clinic.toml"))
+    with pytest.raises(InputError, match=rf"{named}.* differs from"):
+        folders.last(str(ssd), read(ssd / "clinic.toml"), peer="ada")
+
+
+def test_a_run_without_the_account_of_its_budget_does_not_go_on(tmp_path):
+    private = 'mode = "independent"\nepsilon = 2.0\nbudget = "spent.jsonl"\nadjacency = "replace"'
+    card, ssd = (disk(tmp_path, each, MOVED.replace('mode = "pairwise"', private)) for each in ("card", "ssd"))
+    begun(ssd, "clinic-20260101-000000-ada", read(card / "clinic.toml"))
+    with pytest.raises(InputError, match=r"ssd/spent\.jsonl does not exist, .* in .*card/spent\.jsonl; move that file"):
+        folders.last(str(ssd), read(ssd / "clinic.toml"), peer="ada")
+    (ssd / "spent.jsonl").touch()
+    assert folders.last(str(ssd), read(ssd / "clinic.toml"), peer="ada")

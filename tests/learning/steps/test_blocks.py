@@ -89,6 +89,42 @@ def test_any_number_of_threads_trains_the_same_models(workers, model, engine, op
 
 
 @pytest.mark.sampled(fast=1)
+@pytest.mark.parametrize("model", [KERNELS, STACKED], ids=["kernels", "vmap"])
+def test_models_that_fill_a_block_train_by_torch_each_in_a_thread(workers, model):
+    stacked, alone = learner(model, optimizer="adam", rate=0.01), learner(model, optimizer="adam", rate=0.01)
+    alone.engine.footprint = replace(alone.footprint, block=1)
+    found = []
+    for made, count in ((stacked, 1), (alone, 1), (alone, 3)):
+        seen = workers(count)
+        rows = made.start(PEERS)
+        memory = {}
+        for round in range(2):
+            fitted = made.fit(rows, peers=PEERS, round=round, memory=memory)
+            rows, memory = fitted.rows, fitted.memory
+        found.append((rows, fitted.report.loss))
+    assert seen <= {"MainThread", "p2pfl_0", "p2pfl_1"}
+    for expected, one, several in zip(*found, strict=True):
+        torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-6)
+        assert torch.equal(one, several)
+
+
+def test_a_model_that_fills_a_block_is_not_compared_with_itself(monkeypatch):
+    made = learner(KERNELS)
+    made.engine.footprint = replace(made.footprint, block=1)
+    monkeypatch.setattr(Kernels, "gradient", lambda *_: pytest.fail("the kernels compute a gradient"))
+    assert made.fit(made.start(PEERS), peers=PEERS, round=0).report.steps.tolist() == [-(-n // 3) for n in range(1, 17)]
+
+
+def test_threads_of_plain_torch_share_constants_and_not_the_parameters():
+    made = learner(STACKED, frozen=["2"])
+    first, second = made.plain.copies(2)
+    both = list(zip(first.model.named_parameters(), second.model.parameters(), strict=True))
+    assert {name for (name, one), other in both if one is other} == {"2.weight", "2.bias"}
+    assert first.dropouts.keys() == second.dropouts.keys()
+    assert all(first.dropouts[name] is not second.dropouts[name] for name in first.dropouts)
+
+
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("shared", [True, False], ids=["common test data", "own test data"])
 @pytest.mark.parametrize("model", [KERNELS, STACKED], ids=["kernels", "vmap"])
 def test_any_number_of_threads_finds_the_same_scores_and_gradients(workers, model, shared):
@@ -112,9 +148,14 @@ def test_blocks_are_spread_over_threads_and_a_single_one_stays_in_the_calling_th
     assert seen == {"MainThread"}
 
 
+def one_after_the_other(made):
+    """Let all rows pass through one model, as those of a module that ``vmap`` cannot trace."""
+    made.engine, made.plain.threadable = made.plain, False
+
+
 def test_a_model_that_holds_one_row_at_a_time_trains_in_one_thread(workers):
     made = learner(STACKED)
-    made.engine = made.plain
+    one_after_the_other(made)
     seen = workers(3)
     made.fit(made.start(PEERS), peers=PEERS, round=0)
     assert seen == {"MainThread"}
@@ -125,7 +166,8 @@ def test_a_model_that_holds_one_row_at_a_time_trains_in_one_thread(workers):
 @pytest.mark.parametrize("engine", ["engine", "plain"])
 def test_long_steps_take_the_cores_that_blocks_leave_free(workers, monkeypatch, engine, least, inner):
     made, seen = learner(STACKED), set()
-    made.engine = getattr(made, engine)
+    if engine == "plain":
+        one_after_the_other(made)
     made.footprint = made.engine.footprint = replace(made.footprint, block=2**30)  # all rows are one block
     workers(4)
     monkeypatch.setattr(training, "MIN_SHARED_PRODUCTS", least)

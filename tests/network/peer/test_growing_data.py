@@ -1,6 +1,8 @@
 """Peers read data that grow between rounds: live as simulated, and again after a restart."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -261,9 +263,9 @@ def test_a_table_that_is_written_while_it_is_read_is_not_taken(tables, monkeypat
     data = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
     as_it_was = cells._csv
 
-    def meanwhile(path, *, header):
+    def meanwhile(path, form, *, header):
         append("peer0", 1)
-        return as_it_was(path, header=header)
+        return as_it_was(path, form, header=header)
 
     monkeypatch.setattr(cells, "_csv", meanwhile)
     kept, failed = data.again(2)
@@ -288,6 +290,31 @@ def test_a_table_that_lacks_rows_is_taken_once_two_readings_agree(tables):
     table.write_text("".join(lines), "utf-8")
     whole, _ = third.again(6)
     assert sum(whole.plan.federation.sizes("peer0")) == 60
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("stored", ["csv", "sqlite"])
+def test_a_window_of_the_last_rows_moves_with_a_table(tables, stored):
+    changes = [*TABLE[:1], TABLE[1].replace(".csv", f".{stored}"), *TABLE[2:]]
+    (tables / f"peer0.{stored}.toml").write_text("window = 50", "utf-8")
+
+    def write():
+        if stored == "sqlite":
+            rows = [line.split(",") for line in (tables / "peer0.csv").read_text("utf-8").splitlines()[1:]]
+            with closing(sqlite3.connect(tables / "peer0.sqlite")) as database, database:
+                database.execute("CREATE TABLE IF NOT EXISTS readings (x REAL, y TEXT)")
+                (known,) = database.execute("SELECT count(*) FROM readings").fetchone()
+                database.executemany("INSERT INTO readings VALUES (?, ?)", rows[known:])
+
+    write()
+    data = GrowingData.of(plan(read(SMALL, changes=changes), only=["peer0"]), ("peer0",))
+    before = rows_of(data.plan.federation, "peer0")
+    append("peer0", 20)
+    write()
+    moved, failed = data.again(2)
+    assert (len(before), sum(moved.plan.federation.sizes("peer0")), failed) == (50, 50, {})
+    change = moved.changes(data, moved.plan.learner.initial[None])["peer0"]
+    assert (change.rows, change.new, change.appended) == (50, 20, False)
 
 
 @pytest.mark.parametrize("scaled", [True, False])

@@ -89,7 +89,8 @@ def test_a_clock_an_hour_behind_that_of_a_neighbour_is_named(site):
 
 def test_a_peer_with_another_roster_is_named_by_the_digests(site):
     found = sole(judged(site, encode(announcement(site, roster="f724686f1c3ab122"))), "peer peer1")
-    digest = Roster.read(site.folder / "roster.toml").digest[:12]
+    digest = Roster.read(site.folder / "roster.toml").fingerprint
     assert found.message == (
-        f'"peer1" has another roster (digest f724686f1c3a there, {digest} here); give all peers the same roster file'
+        f'"peer1" has another roster (digest f724 686f 1c3a b122 there, {digest} here); give all peers the same roster '
+        "file"
     )

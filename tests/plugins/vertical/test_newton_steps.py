@@ -107,6 +107,12 @@ def test_an_exact_point_that_raises_the_deviance_is_the_end():
     assert last.moved == math.inf
 
 
+def test_the_exact_point_ends_a_fit_only_where_six_deviations_of_the_last_noise_do_not_explain_its_rise():
+    state = replace(begun().prepared(), deviation=0.0, moved=1e-4, slack=0.1)  # three deviations
+    assert state.judged(point(130.19)).moved == 1e-4
+    assert state.judged(point(130.21)).moved == math.inf
+
+
 def test_exact_steps_go_on_until_they_move_nothing_or_are_too_many():
     state, noise = ended([1.0, 0.1, 1e-3, 1e-7], noisy=False)
     assert noise == [0.0] * 4

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from p2pfl.privacy.keys.signing import group_digits
+
 SHOWN = 80
 """Largest number of characters of a neighbour's setting in a text."""
-
-DIGEST = 12
-"""Number of digits of a roster's digest in a text, as ``p2pfl doctor`` shows that of the own roster."""
 
 LISTED = 5
 """Largest number of settings in a text."""
@@ -132,7 +131,7 @@ def text(refusal: Refusal) -> str:
                 f"{refusal.ours}; install one version of p2pfl everywhere"
             )
         case OtherExperiment(peer, (("roster", theirs, ours),)):
-            digests = f"{theirs[:DIGEST] if theirs else 'none'} there, {ours[:DIGEST] if ours else 'none'} here"
+            digests = f"{group_digits(theirs or '') or 'none'} there, {group_digits(ours or '') or 'none'} here"
             return f'"{peer}" has another roster (digest {digests}); give all peers the same roster file'
         case OtherExperiment():
             usual = "the default"

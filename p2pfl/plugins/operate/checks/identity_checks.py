@@ -85,7 +85,7 @@ def check_roster(
             f"{settings.roster} does not list {', '.join(missing[:5])}; add their keys, and give all devices the same"
         )
         return problem("roster", f"{text} roster")
-    return ok("roster", f"{settings.roster} lists all {len(read.peers)} peers, digest {read.digest[:12]}")
+    return ok("roster", f"{settings.roster} lists all {len(read.peers)} peers, digest {read.fingerprint}")
 
 
 def check_login_file(

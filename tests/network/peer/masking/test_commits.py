@@ -463,8 +463,10 @@ def test_what_does_not_work_with_departures_on_such_graphs_is_refused(changes, w
 
 @pytest.mark.parametrize("departures", ["wait", "stop"])
 def test_peers_that_play_no_round_without_one_begin_none_without_one(departures):
-    with pytest.raises(ExperimentError, match=r"transport\.quorum = 0\.5 does not work with privacy\.departures"):
-        plan(read(SMALL, changes=[*SIX, *MASKS, "transport.quorum=0.5", f"privacy.departures={departures}"]))
+    with pytest.raises(
+        ExperimentError, match=r"transport\.gather\.quorum = 0\.5 does not work with privacy\.departures"
+    ):
+        plan(read(SMALL, changes=[*SIX, *MASKS, "transport.gather.quorum=0.5", f"privacy.departures={departures}"]))
 
 
 def test_a_simulated_loss_is_refused_because_a_round_counts_once_all_its_models_are_there():
@@ -498,7 +500,7 @@ def test_a_round_on_a_directed_graph_counts_and_without_a_peer_its_members_end_w
 
 @pytest.mark.slow
 def test_a_run_under_masks_begins_without_a_peer_where_the_others_are_a_quorum_and_may_go_on():
-    quorum = ["transport.quorum=0.6", "transport.gather=2", "topology.kind=complete", "rounds=3"]
+    quorum = ["transport.gather={ seconds = 2.0, quorum = 0.6 }", "topology.kind=complete", "rounds=3"]
     found = death(*GO_ON, *quorum, absent=VICTIM)
     assert {len(each) for name, each in found.records.items() if name != VICTIM} == {3}
     first, *others = (state.rows for state in found.states.values())
