@@ -407,6 +407,9 @@ class Plan:
         if not learner_traits(self.learner).private:  # whose sizes nobody else knows
             settings["model"] = _digest(repr(self.learner.layout).encode())
             settings["start"] = _digest(b"".join([*map(_raw, start.values()), base.encode()]))
+        pace = self.experiment.transport.pace
+        if pace is not None and (pace.every or pace.hours):  # those of all peers
+            settings["pace"] = f"{pace.every} {pace.hours}"
         if (former := FormerRun.of(self.experiment)) is not None:
             settings["start"] = former.identity(self.federation.peers)
         return settings | {

@@ -134,6 +134,20 @@ class TrustSettings(Section, frozen=True):
     keys: str | None = None
 
 
+class PaceSettings(Section, frozen=True):
+    """When live peers learn; :mod:`p2pfl.experiment.timetable` reads it.
+
+    Attributes
+    ----------
+    every, hours
+        Of all peers: duration from the begin of a round to that of the next at least, and hours of UTC in which rounds
+        begin.
+    """
+
+    every: str | None = None
+    hours: str | None = None
+
+
 class GatherSettings(Section, frozen=True):
     """Neighbours that must be present before the first round.
 
@@ -199,6 +213,9 @@ class TransportSettings(Section, frozen=True):
     checkpoint
         Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
         and ``go_on``.
+    pace
+        Table of when live peers learn, the same at all: ``every``, from the begin of a round to that of the next, as
+        ``"10 min"``; ``hours`` of UTC in which rounds begin, as ``"01:00-05:00"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -213,6 +230,7 @@ class TransportSettings(Section, frozen=True):
     outage: Waiting = 600.0
     gather: Endless | GatherSettings = 60.0
     checkpoint: Number = 1
+    pace: PaceSettings | None = None
 
     @property
     def gathering(self) -> GatherSettings:

@@ -793,6 +793,17 @@ GROWING = (
 )
 """Data that are read again between rounds."""
 
+PACED = (
+    SettingsRule(
+        "transport.pace",
+        lambda it: it.live and it.experiment.transport.pace and it.algorithm.asynchronous,
+        "with {algorithm}, whose peers run cycles of their own",
+        "leave it out, or take an algorithm whose peers wait for each other",
+        got="a pace",
+    ),
+)
+"""Pauses between rounds."""
+
 
 def _begins_apart(it: Composition) -> bool:
     return "{peer}" in (it.experiment.model.pretrained or "")
@@ -843,6 +854,7 @@ RULES = (
     *MIXED,
     *RARE,
     *GROWING,
+    *PACED,
     *BEGUN_APART,
     *CROWDED,
 )

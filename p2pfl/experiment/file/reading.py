@@ -23,6 +23,7 @@ from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
 from p2pfl.experiment.partitionings import name_of
 from p2pfl.experiment.schema import PARTITIONINGS, Experiment, Section, Split, graph_files
+from p2pfl.experiment.timetable import Timetable
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""
@@ -245,6 +246,10 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
             catalogue.check(name)
         except ExperimentError as error:
             raise ExperimentError(f"{origin}: {error}") from None
+    try:
+        Timetable.of(experiment.transport.pace)
+    except ExperimentError as error:
+        raise ExperimentError(f"{origin}: {error}") from None
     _check_split(experiment.data.split, origin=origin)
     return experiment
 

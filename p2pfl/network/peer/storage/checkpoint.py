@@ -36,6 +36,7 @@ from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.files import DRIVE, Disk, replace
 from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
+from p2pfl.experiment.timetable import Position
 from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.peer.storage.later_versions import LaterVersionError, check_known
 from p2pfl.network.protocol.incoming.equivocation import Proof
@@ -63,6 +64,8 @@ class Checkpoint:
         By which all scale their features, where they agreed on them.
     data
         Rows that the peer has, where it reads its data again.
+    pace
+        Position in the timetable of the run.
     """
 
     peer: str
@@ -74,6 +77,7 @@ class Checkpoint:
     bytes_in: int = 0
     statistics: Statistics | None = None
     data: DataPosition | None = None
+    pace: Position | None = None
 
 
 def rounds_apart(plan: Plan) -> int:
@@ -120,6 +124,7 @@ class _Note(msgspec.Struct, frozen=True):
     bytes_out: int
     bytes_in: int
     data: DataPosition | None = None
+    pace: Position | None = None
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
@@ -137,7 +142,7 @@ def pack(checkpoint: Checkpoint) -> bytes:
     tensors |= {f"books.{name}": torch.from_numpy(np.ascontiguousarray(row)) for name, row in c.rows.items()}
     tensors |= {} if c.statistics is None else c.statistics.tensors()
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in, c.data)).decode()
+    note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in, c.data, c.pace)).decode()
     return save(tensors, {"note": note, "hash": _digest(tensors, note)})
 
 
@@ -172,7 +177,7 @@ def unpack(data: bytes) -> Checkpoint:
     state = State.restore(tensors.pop("rows"), tensors)
     statistics = Statistics(**scale) if scale else None
     return Checkpoint(
-        note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics, note.data
+        note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics, note.data, note.pace
     )
 
 
