@@ -108,6 +108,7 @@ def test_bundles_have_code_graphs_and_models_and_no_file_that_may_be_data():
         "requirements.txt",
         "torch.txt",
         WHEEL,
+        "Containerfile",
         "install.sh",
         "p2pfl-peer.service",
         "README.txt",

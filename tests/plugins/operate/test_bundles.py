@@ -38,6 +38,7 @@ def test_bundles_hold_no_secret_and_the_same_input_gives_the_same_bytes(place):
         "requirements.txt",
         "torch.txt",
         "p2pfl_mqtt-0.2.0-py3-none-any.whl",
+        "Containerfile",
         "install.sh",
         "p2pfl-peer.service",
         "README.txt",

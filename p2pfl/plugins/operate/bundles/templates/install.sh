@@ -10,6 +10,7 @@
 #   PYTHON   the Python to use, @LOWEST@ to @HIGHEST@  (default: python3)
 #   WHEELS   a folder with all packages, for a device without internet  (default: wheels/ beside this script, which
 #            p2pfl deploy --wheels fills); hashes are checked all the same
+#   ONLY=packages     install the packages, and make no keys: for an image of containers
 #   ENVIRONMENT=yes   PREFIX has p2pfl already, for example with a torch of the vendor: install nothing there
 set -eu
 
@@ -46,7 +47,7 @@ sys.exit(not low <= list(sys.version_info[:2]) <= high)' @LOWEST@ @HIGHEST@ ||
     "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python lacks the module venv; install the package python3-venv"
 fi
 
-if [ "$root" = yes ]; then
+if [ "$root" = yes ] && [ "${ONLY:-}" != packages ]; then
     if [ -d "$state" ] && [ -n "$(ls -A "$state")" ]; then
         owner=$(stat -c %U "$state")
         [ "$owner" = p2pfl ] || fail "$state has files and belongs to $owner; choose another STATE"
@@ -65,7 +66,7 @@ there() {
 
 # Everything in $state is written by the user of the peer: root would follow a link that this user has put there.
 as_peer() {
-    if [ "$root" = yes ]; then
+    if [ "$root" = yes ] && [ "${ONLY:-}" != packages ]; then
         runuser -u p2pfl -- "$@"
     else
         "$@"
@@ -108,6 +109,7 @@ END
             fail "the packages of $file cannot be installed; see the message of pip above, and set WHEELS where no index can be reached"
     done
 fi
+[ "${ONLY:-}" != packages ] || exit 0
 [ -x "$prefix/bin/p2pfl" ] || fail "there is no p2pfl in $prefix; leave ENVIRONMENT out, or install it there"
 as_peer test -x "$prefix/bin/p2pfl" || fail "the user $user cannot reach $prefix; choose another PREFIX"
 
@@ -128,7 +130,7 @@ if [ -f "$bundle/certificate.pem" ]; then
     as_peer sh -c 'umask 077
         [ ! -e "$1/keys/@PEER@.pem" ] || exit 0
         for other in "$1"/../*/; do
-            if [ -f "$other/certificate.pem" ] && [ "$(sha256sum <"$other/certificate.pem")" = "$2" ]; then
+            if [ -f "$other/keys/@PEER@.key" ] && [ -f "$other/certificate.pem" ] && [ "$(sha256sum <"$other/certificate.pem")" = "$2" ]; then
                 mkdir -p "$1/keys" && cp "$other/keys/@PEER@.pem" "$other/keys/@PEER@.key" "$1/keys/"
                 exit
             fi
