@@ -218,13 +218,11 @@ class Commits:
     def _doubt(self) -> None:
         """Let the settlement know which members are gone or silent for too long."""
         settlement, now = self._settlement, self.shared.now
-        if settlement.seated:
-            gone = [peer for peer in self._members if self._is_gone(peer)]
-            slow = [peer for peer in settlement.silent if now >= self._slow(peer)]
-            self.ballots.do(self._place, settlement.doubt(gone=gone, slow=slow, now=now))
-        else:
-            gone = [peer for peer in settlement.committee.members if self._is_gone(peer)]
-            settlement.doubt(gone=gone, slow=(), now=now)
+        watched = self._members if settlement.seated else settlement.committee.members
+        present = self.shared.membership.present | {self.shared.me.peer}
+        gone = [peer for peer in watched if peer not in present or self._has_restarted(peer)]
+        slow = [peer for peer in settlement.silent if now >= self._slow(peer)] if settlement.seated else []
+        self.ballots.do(self._place, settlement.doubt(gone=gone, slow=slow, now=now))
 
     @property
     def _nearby(self) -> list[str]:
