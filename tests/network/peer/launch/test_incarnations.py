@@ -94,7 +94,9 @@ def test_whoever_waits_in_vain_ends_with_the_model_from_before_the_round(tmp_pat
 async def test_an_error_after_the_peers_have_begun_again_is_not_taken_for_one_that_did_not_come(phase, ends):
     plan = SimpleNamespace(experiment=read(SMALL, changes=[*SIX, *STOP]), commits=True, saved=lambda _row: {})
     first, second = (
-        SimpleNamespace(name="ada", undecided=True, done=2, phase=each, plan=plan, me=SimpleNamespace(incarnation=1))
+        SimpleNamespace(
+            name="ada", undecided=True, outdated=False, done=2, phase=each, plan=plan, me=SimpleNamespace(incarnation=1)
+        )
         for each in ("done", phase)
     )
     store, notices = SimpleNamespace(holds=lambda _round: True, former=Former), []
@@ -112,6 +114,19 @@ async def test_an_error_after_the_peers_have_begun_again_is_not_taken_for_one_th
     else:
         with pytest.raises(PeerError, match="another one"):
             await lives.run()
+
+
+async def test_a_peer_with_files_of_a_restored_backup_ends_with_the_sentence_that_says_so():
+    plan = SimpleNamespace(experiment=read(SMALL, changes=[*SIX, *STOP]), commits=True, saved=lambda _row: {})
+    ada = SimpleNamespace(name="ada", undecided=True, outdated=True, done=2, plan=plan)
+
+    async def play(_):
+        return "state"
+
+    notices = []
+    lives = Incarnations(None, play, SimpleNamespace(holds=lambda _round: True), notices.append, ada)
+    assert await lives.run() == "state"
+    assert not notices  # those of the round are the last ones
 
 
 @pytest.mark.slow
