@@ -21,7 +21,7 @@ VICTIM = "peer3"
 SIX = ["topology.kind=circulant", "topology.degree=4", "topology.peers=6", "gossip.steps=8", "rounds=4"]
 FOUR = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "rounds=4"]
 STOP = ["privacy.mode=pairwise", "privacy.mask=10.0", "privacy.departures=wait", "transport.patience=10"]
-DEATHS = [*((SIX, at) for at in range(0, 54, 3)), *((FOUR, at) for at in range(0, 22, 2))]
+DEATHS = [*((SIX, at) for at in range(0, 54, 3)), *((FOUR, at) for at in range(0, 20, 2))]
 """Events of a peer in a round at which it is killed."""
 
 
