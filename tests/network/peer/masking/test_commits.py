@@ -90,7 +90,7 @@ def unmasked():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("at", range(0, 140, 10))
+@pytest.mark.parametrize("at", range(0, 3 * EVENTS, 7))
 def test_scores_after_a_death_are_those_without_masks(at, unmasked):
     found = death(*DIGITS, *GO_ON, "rounds=5", at=at)
     for round in range(2, 5):
