@@ -130,7 +130,7 @@ if [ -f "$bundle/certificate.pem" ]; then
     as_peer sh -c 'umask 077
         [ ! -e "$1/keys/@PEER@.pem" ] || exit 0
         for other in "$1"/../*/; do
-            if [ -f "$other/certificate.pem" ] && [ "$(sha256sum <"$other/certificate.pem")" = "$2" ]; then
+            if [ -f "$other/keys/@PEER@.key" ] && [ -f "$other/certificate.pem" ] && [ "$(sha256sum <"$other/certificate.pem")" = "$2" ]; then
                 mkdir -p "$1/keys" && cp "$other/keys/@PEER@.pem" "$other/keys/@PEER@.key" "$1/keys/"
                 exit
             fi
