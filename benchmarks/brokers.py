@@ -183,9 +183,9 @@ KINDS: dict[str, tuple[str, str, int, Callable[..., list[Node]], tuple[str, ...]
     "mosquitto": ("mosquitto", "mosquitto", 1, mosquittos, ()),
     "bridge": ("two bridged mosquittos", "mosquitto", 2, mosquittos, ()),
     "nats": ("nats-server", "nats-server", 1, nats, ()),
-    "nats-cluster": ("three nats-servers", "nats-server", 3, nats, ("transport.qos=0",)),
+    "nats-cluster": ("three nats-servers", "nats-server", 3, nats, ("transport.mqtt.qos=0",)),
     "rabbitmq": ("RabbitMQ", RABBITMQ, 1, rabbits, ()),
-    "rabbitmq-cluster": ("three RabbitMQ", RABBITMQ, 3, rabbits, ("transport.qos=0",)),
+    "rabbitmq-cluster": ("three RabbitMQ", RABBITMQ, 3, rabbits, ("transport.mqtt.qos=0",)),
 }
 """What each kind is called, the program it needs, its nodes, what makes them, and settings of the experiment."""
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -67,7 +67,7 @@ def keys() -> str:
             "[The experiment file](../experiment-file.md) explains how to use it."
         ),
         "## Top level",
-        _table(Experiment, hints),
+        _table(Experiment, hints, without=sections),
     ]
     for section in sections:
         kind: Any = section.type
@@ -80,13 +80,14 @@ def _is_section(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _table(section: Any, hints: dict[str, Any]) -> str:
+def _table(section: Any, hints: dict[str, Any], *, without: Sequence[msgspec.structs.FieldInfo] = ()) -> str:
     from p2pfl.results.json_schema import parse_attributes  # noqa: PLC0415
 
     about = parse_attributes(section.__doc__ or "")
     lines = ["| key | values | default | meaning |", "| --- | --- | --- | --- |"]
+    left_out = {field.name for field in without}
     for field in msgspec.structs.fields(section):
-        if not _is_section(field.type):
+        if field.name not in left_out:
             cells = (f"`{field.name}`", values(hints[field.name]), _default(field.default), about.get(field.name, ""))
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
@@ -145,7 +146,7 @@ def _bounds(meta: msgspec.Meta) -> Iterator[str]:
 
 
 def _default(value: Any) -> str:
-    if value is msgspec.NODEFAULT or value is None:
+    if value is msgspec.NODEFAULT or value is None or isinstance(value, msgspec.Struct):
         return "-"
     return f"`{_toml(value)}`"
 

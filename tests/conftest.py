@@ -44,6 +44,25 @@ def pytest_collect_file(file_path):
     return [each for each in collectors if not isinstance(each, DoctestModule) or ">>>" in file_path.read_text("utf-8")]
 
 
+FOLDERS = pytest.StashKey[dict[Path, pytest.Directory]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Keep one node for each folder.
+
+    After a file of ``tests``, pytest 9.1 makes new nodes for the folders beside it, which lack the fixtures of their
+    ``conftest.py`` (pytest issue 14964, fixed after 9.1.1).
+    """
+    report = yield
+    if isinstance(collector, pytest.Directory) and report.passed:
+        known = collector.session.stash.setdefault(FOLDERS, {})
+        report.result = [
+            known.setdefault(each.path, each) if isinstance(each, pytest.Directory) else each for each in report.result
+        ]
+    return report
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Leave the cases that a ``sampled`` test does not keep to the slower tiers, before ``-m`` selects.

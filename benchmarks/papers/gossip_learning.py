@@ -16,7 +16,7 @@ from p2pfl.simulation import simulate
 
 SEEDS = (0, 1, 2)
 SPLITS: dict[str, dict[str, Any]] = {"alike": {}, "parted": {"split": "dirichlet", "split_options": {"alpha": 0.3}}}
-SLOW: dict[str, Any] = {"slow": {"share": 0.2, "pace": 5}}
+SLOW: dict[str, Any] = {"devices": {"stragglers": 0.2, "slowdown": 5.0}}
 WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "FedAvg, nobody slow": ("fedavg", 30, {}),
     "FedAvg that waits for slow peers": ("fedavg", 6, {}),

@@ -13,6 +13,7 @@ from p2pfl.core.neighbourhood import Neighbourhood, Public, check_public, derive
 from p2pfl.core.rows import Rows, norms, to_device
 from p2pfl.core.traits import UNDECLARED
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
+from p2pfl.learning.learner import BeginsApart
 
 Result = TypeVar("Result")
 
@@ -183,8 +184,14 @@ def always(terms: Rows) -> Correction:
 
 
 def start(learner: Learner, peers: tuple[str, ...]) -> State:
-    """Return the common start of all peers, which is public, once in memory."""
-    rows = learner.start(peers[:1]).expand(len(peers), -1)  # [R, P]
+    """Return the start of peers, which is public: one for all, once in memory, unless each has a model of its own.
+
+    The model with which a peer ended an earlier run of the same algorithm was public there already.
+    """
+    bare = learner.bare
+    rows = bare.begin(peers) if isinstance(bare, BeginsApart) else None  # [R, P]
+    if rows is None or (rows == rows[:1]).all():
+        rows = (learner.start(peers[:1]) if rows is None else rows[:1]).expand(len(peers), -1)
     return State(rows, Public(rows))
 
 

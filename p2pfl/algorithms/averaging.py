@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from typing import Protocol, Self, runtime_checkable
 
 import torch
@@ -113,15 +114,23 @@ class Averaging:
         """
         return (await self.gossip(net, await net.release(rows, since=since, masses=masses))).average(own=since)
 
-    def fewest(self, rounds: int) -> tuple[int, int]:
+    def fewest(self, rounds: int, *, enough: int) -> tuple[int, int]:
         """Return the smallest number of peers that count in one of the first rounds where any do, and that round.
 
-        Stragglers that are dropped are not looked at: they are drawn for each peer apart.
+        Stragglers that are dropped do not count. Of rounds in which ``enough`` count, more are not told apart.
         """
-        if self._invitations is None:
-            return self.count, 0
-        counts = ((len(self._invitations.at(round).counted), round) for round in range(rounds))
-        return min(((few, round) for few, round in counts if few), default=(len(self.peers), 0))
+        alike = self._invitations is None and not self.dropped  # as many in each round
+        counts = ((self._counted(round, most=enough), round) for round in range(1 if alike else rounds))
+        return min(((few, round) for few, round in counts if few), default=(enough, 0))
+
+    def _counted(self, round: int, *, most: int) -> int:
+        """Return how many peers count in a round, at most ``most``."""
+        here = self.invitation(round)
+        drawn = self.drawn(round) if here is None else here.counted
+        numbers = range(len(self.peers)) if drawn is None else drawn.tolist()
+        late = partial(straggles, seed=self.seed, round=round, share=self.dropped)
+        there = (number for number in numbers if not (self.dropped and late(self.peers[number])))
+        return sum(1 for _ in islice(there, most))
 
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
         """Return which of ``peers`` take part in a round, ``[R]`` bool; each peer can compute this for all."""

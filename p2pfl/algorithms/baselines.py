@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from p2pfl.algorithms.algorithm import start
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.learning import Learner, home
 from p2pfl.learning.checks import check_losses
@@ -70,7 +71,7 @@ def train_alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Ite
     torch.Tensor
         ``[R, P]``, on the device of the learner.
     """
-    rows, memory = to_device(learner.start(peers), home(learner)), None
+    rows, memory = to_device(start(learner, peers).rows, home(learner)), None
     yield rows
     for round in range(rounds):
         fitted = learner.fit(rows, peers=peers, round=round, memory=memory)

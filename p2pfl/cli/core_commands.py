@@ -83,6 +83,15 @@ class PeerOptions(TrainingOptions, ExperimentOptions):
     ] = None
 
 
+class NextOptions(TrainingOptions, TrustOptions):
+    """A new run of the same kind that begins with the last models of one that ended or was stopped."""
+
+    run: Annotated[str, Argument("its run directory; on a device that of the device's peer", "RUN")]
+    changes: Annotated[list[str], Option("what differs now, such as learning.rate=0.05", "KEY=VALUE", flag="--set")]
+    broker: Annotated[list[str], Option("of live peers: instead of the former one; again to fail over", "URL")]
+    workers: Annotated[int | None, Option("as for run and simulate", "N", count)] = None
+
+
 class RepeatOptions(OutputOptions, AccountingOptions, TrustOptions):
     """Run a simulation again from its directory, and compare to the bit."""
 
@@ -269,10 +278,19 @@ def run(options: RunOptions) -> int:
         return running_commands.run(options)
 
 
+def begin_next(options: NextOptions) -> int:
+    """Run ``p2pfl next``."""
+    with fork_server(RunOptions(experiment="", changes=options.changes), "p2pfl.network.peer.launch.preload"):
+        from p2pfl.cli.running import next_run  # noqa: PLC0415
+
+        return next_run.begin(options)
+
+
 COMMANDS = {
     "run": Command("learn", RunOptions, "p2pfl.cli.core_commands:run"),
     "simulate": Command("learn", SimulateOptions, "p2pfl.cli.running.running_commands:simulate"),
     "peer": Command("learn", PeerOptions, "p2pfl.cli.running.running_commands:peer"),
+    "next": Command("learn", NextOptions, "p2pfl.cli.core_commands:begin_next"),
     "repeat": Command("learn", RepeatOptions, "p2pfl.cli.running.repeating:run"),
     "help": Command("", HelpOptions, "p2pfl.cli.command_catalogue:explain"),
     "topology": Command("plan", TopologyOptions, "p2pfl.cli.planning.topologies:run"),

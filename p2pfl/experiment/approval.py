@@ -20,7 +20,7 @@ import tomli_w
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment.file.own_code import code_digests
-from p2pfl.experiment.file.reading import convert_section, flat, load_table, plain
+from p2pfl.experiment.file.reading import convert_section, flat, load_table, plain, read_kept
 from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
@@ -110,6 +110,9 @@ def experiment_digest(experiment: Experiment) -> str:
     (64, False)
     """
     values = {key: value for key, value in flat(experiment).items() if key not in OF_THE_SITE}
+    if "{peer}" in (models := experiment.model.pretrained or ""):  # the last ones of a run, which no site has all of
+        former = Path(models).parent.parent / "experiment.toml"
+        values |= {"model.pretrained": None, "former": experiment_digest(read_kept(former, whole=False))}
     for key in CONTENTS:
         value = values.get(key)
         values[key] = (

@@ -10,7 +10,7 @@ from p2pfl import topology as graphs
 from p2pfl.core.traits import CodecTraits, DataTraits, LearnerTraits, ModelTraits, ModeTraits, RuleTraits, Traits
 from p2pfl.experiment.catalogue import codec_traits, exact_traits, mode_traits, rule_traits, traits_of
 from p2pfl.experiment.partitionings import partitioning
-from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.schema import DeviceSettings, Experiment
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,13 @@ class Composition:
             "learning.weighted = true": learning.weighted,
             "learning.fraction below 1": learning.fraction < 1,
             "learning.stragglers that are dropped": learning.dropped > 0,
-            "simulation.devices": not self.live and self.experiment.simulation.devices is not None,
+            "simulation.devices": self.clients is not None,
         }
+
+    @property
+    def clients(self) -> DeviceSettings | None:
+        """Devices that decide who takes part: in a simulation of peers that wait for each other."""
+        return None if self.live or self.algorithm.asynchronous else self.experiment.simulation.devices
 
     @property
     def tilted(self) -> bool:

@@ -83,11 +83,11 @@ def check_live(experiment: Experiment, algorithm: Algorithm) -> None:
     ExperimentError
         Learning could begin without a peer whose key others need, or the weights of the sums are unknown.
     """
-    average, quorum = average_of(algorithm), experiment.transport.quorum
+    average, quorum = average_of(algorithm), experiment.transport.gathering.quorum
     if quorum < 1:
         raise ExperimentError(
-            f'transport.quorum = {quorum:g} does not work with privacy.mode = "secagg", whose masks need the keys of '
-            'all senders of a sum; set transport.quorum to 1, or privacy.mode to "pairwise"'
+            f'transport.gather.quorum = {quorum:g} does not work with privacy.mode = "secagg", whose masks need the '
+            'keys of all senders of a sum; set transport.gather.quorum to 1, or privacy.mode to "pairwise"'
         )
     if average is not None and average.weighted and average.mean_samples is None:
         raise ExperimentError(

@@ -36,6 +36,7 @@ from p2pfl.data import Federation
 from p2pfl.experiment.accounts import admitted
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import flat
+from p2pfl.experiment.former_run import FormerRun
 from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
@@ -406,6 +407,11 @@ class Plan:
         if not learner_traits(self.learner).private:  # whose sizes nobody else knows
             settings["model"] = _digest(repr(self.learner.layout).encode())
             settings["start"] = _digest(b"".join([*map(_raw, start.values()), base.encode()]))
+        pace = self.experiment.transport.pace
+        if pace is not None and (pace.every or pace.hours):  # those of all peers
+            settings["pace"] = f"{pace.every} {pace.hours}"
+        if (former := FormerRun.of(self.experiment)) is not None:
+            settings["start"] = former.identity(self.federation.peers)
         return settings | {
             "topology": _digest(edges.encode()),
             "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),

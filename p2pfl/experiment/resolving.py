@@ -349,7 +349,7 @@ def _given_parts(parts: Parts, gossip: Gossip) -> dict[str, Any]:
         graph=parts.topology,
         fraction=learning.fraction,
         dropped=learning.dropped,
-        devices=None if parts.asked.live else devices(experiment, parts.topology.peers, parts.learner),
+        devices=devices(parts.asked.clients, parts.topology.peers, parts.learner, seed=experiment.seed),
     )
     return {
         "average": average,

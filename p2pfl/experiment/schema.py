@@ -134,6 +134,50 @@ class TrustSettings(Section, frozen=True):
     keys: str | None = None
 
 
+class PaceSettings(Section, frozen=True):
+    """When live peers learn; :mod:`p2pfl.experiment.timetable` reads it.
+
+    Attributes
+    ----------
+    every, hours
+        Of all peers: duration from the begin of a round to that of the next at least, and hours of UTC in which rounds
+        begin.
+    """
+
+    every: str | None = None
+    hours: str | None = None
+
+
+class GatherSettings(Section, frozen=True):
+    """Neighbours that must be present before the first round.
+
+    Attributes
+    ----------
+    seconds
+        Seconds within which they must come.
+    quorum
+        Share of them that suffices afterwards.
+    """
+
+    seconds: Endless = 60.0
+    quorum: Share = 1.0
+
+
+class MqttSettings(Section, frozen=True):
+    """Settings of MQTT.
+
+    Attributes
+    ----------
+    version
+        5, or 4 for 3.1.1.
+    qos
+        1 acknowledges each packet.
+    """
+
+    version: Literal[4, 5] = 4
+    qos: Literal[0, 1] = 1
+
+
 class TransportSettings(Section, frozen=True):
     """Communication of live peers.
 
@@ -151,10 +195,9 @@ class TransportSettings(Section, frozen=True):
         File of this peer's certificate.
     key
         File of its private key.
-    version
-        Of MQTT; 4 is 3.1.1.
-    qos
-        1 acknowledges each packet; ``nats-server`` clusters need 0.
+    mqtt
+        Table of ``version``, 5 or by default 4 (3.1.1), and ``qos``: 1 acknowledges each packet, the default;
+        ``nats-server`` clusters need 0.
     chunk
         Bytes per message.
     patience
@@ -165,12 +208,14 @@ class TransportSettings(Section, frozen=True):
     hurry
         Quantile of the time that neighbours take, of which a peer waits for at most twice; 1 waits for all.
     gather
-        Seconds within which neighbours must be present before the first round.
-    quorum
-        Share of the neighbours that suffices after ``gather``.
+        Seconds within which neighbours must be present before the first round; or a table of these ``seconds``, 60 by
+        default, and ``quorum``, the share of the neighbours that suffices afterwards.
     checkpoint
         Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
         and ``go_on``.
+    pace
+        Table of when live peers learn, the same at all: ``every``, from the begin of a round to that of the next, as
+        ``"10 min"``; ``hours`` of UTC in which rounds begin, as ``"01:00-05:00"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -178,15 +223,19 @@ class TransportSettings(Section, frozen=True):
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
-    version: Literal[4, 5] = 4
-    qos: Literal[0, 1] = 1
+    mqtt: MqttSettings = MqttSettings()
     chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
     patience: Endless = 30.0
     hurry: Share = 1.0
     outage: Waiting = 600.0
-    gather: Endless = 60.0
-    quorum: Share = 1.0
+    gather: Endless | GatherSettings = 60.0
     checkpoint: Number = 1
+    pace: PaceSettings | None = None
+
+    @property
+    def gathering(self) -> GatherSettings:
+        """Neighbours that must be present before the first round, as a table."""
+        return self.gather if isinstance(self.gather, GatherSettings) else GatherSettings(seconds=self.gather)
 
 
 class TelemetrySettings(Section, frozen=True):
@@ -204,21 +253,6 @@ class TelemetrySettings(Section, frozen=True):
 
     share: Literal["none", "health", "scores", "unaccounted"] = "none"
     observers: Reference | None = None
-
-
-class SlowSettings(Section, frozen=True):
-    """Slow peers of a simulation.
-
-    Attributes
-    ----------
-    share
-        Share of the peers.
-    pace
-        Cycles of the others during one cycle of a slow peer.
-    """
-
-    share: Share
-    pace: Number = 10
 
 
 class TrainingTimes(Section, frozen=True):
@@ -239,7 +273,7 @@ class TrainingTimes(Section, frozen=True):
 
 
 class DeviceSettings(TrainingTimes, frozen=True):
-    """Devices of the clients of a simulation, of which ``learning.fraction`` count in a round.
+    """Devices of the clients of a simulation, of which ``learning.fraction`` count in a round, or slow peers.
 
     Attributes
     ----------
@@ -278,26 +312,18 @@ class SimulationSettings(Section, frozen=True):
         Probability that a peer sits out a round.
     delay
         Mean number of cycles that a message takes (``gossip_learning``).
-    slow
-        Share of slow peers (``gossip_learning``); or a table of this ``share`` and ``pace``, the cycles of the others
-        during one cycle of a slow peer, 10 by default.
     devices
         Table of clients that come, go and take their time: ``trace``, a CSV file of ``client,on,off``, in seconds or,
         where nothing takes time, in rounds; ``invited`` for each client that counts, 1 by default; ``deadline`` in
         seconds; ``seconds``, ``spread``, ``stragglers`` and ``slowdown`` of training as in a network file, and
-        ``sample_seconds`` for each sample.
+        ``sample_seconds`` for each sample. ``gossip_learning`` takes ``stragglers``, a share of the peers, and
+        ``slowdown``, the cycles of the others during one of theirs.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     absence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     delay: Annotated[float, Meta(ge=0, le=1000)] = 0.0
-    slow: Share | SlowSettings = 0.0
     devices: DeviceSettings | None = None
-
-    @property
-    def slowed(self) -> SlowSettings:
-        """Slow peers as a table."""
-        return self.slow if isinstance(self.slow, SlowSettings) else SlowSettings(share=self.slow)
 
 
 Split = Literal["iid", "dirichlet", "shards", "power_law", "column"]
@@ -361,7 +387,8 @@ class ModelSettings(Section, frozen=True):
     options
         Arguments of the model, including ``weights`` for models of libraries.
     pretrained
-        File of safetensors or ``torch.save`` to start from.
+        File of safetensors or ``torch.save`` to start from; with ``{peer}`` that of each peer, such as the last model
+        of an earlier run (``p2pfl next``).
     frozen
         Name patterns of parameters that are neither trained nor shared.
     norm

@@ -134,12 +134,23 @@ def _with_deadline(when: When) -> When:
     return lambda it: it.experiment.transport.hurry < 1 and when(it)
 
 
+def _fraction_of_cycle(it: Composition) -> bool:
+    devices = it.experiment.simulation.devices
+    return devices is not None and not devices.slowdown.is_integer()
+
+
 WAITING = (
     *(SettingsRule("transport.hurry", _with_deadline(when), because) for when, because in HURRIED),
     *each(
         (lambda it: not it.algorithm.asynchronous, "with {algorithm}, whose peers wait for each other"),
-        keys=("simulation.delay", "simulation.slow"),
+        keys=("simulation.delay",),
         remedy="leave it out, or take gossip_learning",
+    ),
+    SettingsRule(
+        "simulation.devices.slowdown",
+        lambda it: not it.live and it.algorithm.asynchronous and _fraction_of_cycle(it),
+        "with {algorithm}, whose slow peers make one cycle in a whole number of those of the others",
+        "round it",
     ),
     *each(
         (
@@ -508,11 +519,11 @@ DECIDED = (
         'set it to "wait", or leave gossip.acceleration out',
     ),
     SettingsRule(
-        "transport.quorum",
+        "transport.gather.quorum",
         lambda it: (
             it.mode.masks
             and not it.algorithm.additive
-            and it.experiment.transport.quorum < 1
+            and it.experiment.transport.gathering.quorum < 1
             and it.experiment.privacy.departures != "go_on"
         ),
         'with privacy.departures = "{it.experiment.privacy.departures}", under which no round is played without a peer',
@@ -652,19 +663,18 @@ DEVICES = "simulation.devices"
 
 
 def _devices(when: When) -> When:
-    return lambda it: not it.live and it.experiment.simulation.devices is not None and when(it)
+    return lambda it: it.clients is not None and when(it)
 
 
 def _slow_by_samples(it: Composition) -> bool:
-    devices = it.experiment.simulation.devices
-    return devices is not None and devices.sample_seconds > 0
+    return it.clients is not None and it.clients.sample_seconds > 0
 
 
 DEVICED = tuple(
     SettingsRule(DEVICES, _devices(when), because, remedy, got="a table of clients")
     for when, because, remedy in (
         (
-            lambda it: it.algorithm.full_participation or it.algorithm.asynchronous,
+            lambda it: it.algorithm.full_participation,
             "with {algorithm}, all of whose peers take part in each round",
             "leave it out, or take an algorithm with participants, such as fedavg",
         ),
@@ -783,6 +793,42 @@ GROWING = (
 )
 """Data that are read again between rounds."""
 
+PACED = (
+    SettingsRule(
+        "transport.pace",
+        lambda it: it.live and it.experiment.transport.pace and it.algorithm.asynchronous,
+        "with {algorithm}, whose peers run cycles of their own",
+        "leave it out, or take an algorithm whose peers wait for each other",
+        got="a pace",
+    ),
+)
+"""Pauses between rounds."""
+
+
+def _begins_apart(it: Composition) -> bool:
+    return "{peer}" in (it.experiment.model.pretrained or "")
+
+
+BEGUN_APART = (
+    *each(
+        (
+            lambda it: _begins_apart(it) and (it.claims or it.mode.sums),
+            'with a guarantee or with privacy.mode = "{mode}", which need one start that all know',
+        ),
+        (
+            lambda it: _begins_apart(it) and it.differences,
+            "with {codec}, whose differences begin with one start that all know",
+        ),
+        (
+            lambda it: _begins_apart(it) and it.algorithm.personal,
+            "with {algorithm}, whose models of their own nobody released",
+        ),
+        keys=("model.pretrained",),
+        remedy="name one model for all peers, such as that of a peer with its name in place of {{peer}}",
+    ),
+)
+"""Peers that begin with models of their own."""
+
 CROWDED = (
     SettingsRule(
         "topology.kind",
@@ -808,6 +854,8 @@ RULES = (
     *MIXED,
     *RARE,
     *GROWING,
+    *PACED,
+    *BEGUN_APART,
     *CROWDED,
 )
 """All of them, in the order in which they are reported."""

@@ -320,6 +320,15 @@ class ChecksCells(Protocol):
 
 
 @runtime_checkable
+class BeginsApart(Protocol):
+    """A learner whose peers may begin with models of their own, such as those with which an earlier run ended."""
+
+    def begin(self, peers: Sequence[str]) -> Rows | None:
+        """Return the models ``[R, P]`` with which these peers begin; ``None`` if all begin with that of ``start``."""
+        ...
+
+
+@runtime_checkable
 class KeepsOwn(Protocol):
     """A learner whose models have effects of each peer's own, which stay there."""
 

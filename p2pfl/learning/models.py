@@ -155,6 +155,34 @@ def _class(name: str, others: Iterable[str] = ()) -> type[nn.Module]:
     return named
 
 
+def names_models(pretrained: object) -> bool:
+    """Return whether a value of ``model.pretrained`` names a file for each peer.
+
+    Examples
+    --------
+    >>> names_models("runs/clinic-20300101-120000/peers/{peer}.safetensors"), names_models("start.safetensors")
+    (True, False)
+    """
+    return isinstance(pretrained, str | Path) and "{peer}" in str(pretrained)
+
+
+def model_file_of(pretrained: str, peer: str) -> str:
+    """Return the path of the file of a peer.
+
+    Raises
+    ------
+    ModelError
+        There is no such file.
+    """
+    file = pretrained.replace("{peer}", peer)
+    if not Path(file).is_file():
+        raise ModelError(
+            f'"{peer}" has no model in {Path(file).parent}; leave it out of the run, or let all peers begin with one '
+            "model, whose file you name as model.pretrained"
+        )
+    return file
+
+
 def weights(pretrained: Mapping[str, torch.Tensor] | str | Path) -> dict[str, torch.Tensor]:
     """Return a state dict as it is, or read it from a file of safetensors or of ``torch.save``."""
     if isinstance(pretrained, Mapping):

@@ -28,6 +28,7 @@ from p2pfl.learning.histograms import score_histograms
 from p2pfl.learning.lazy_samples import having
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, name_loss, squared_error
+from p2pfl.learning.models import model_file_of, names_models, weights
 from p2pfl.learning.modules.hidden_state import ModelState
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divide_model
@@ -98,6 +99,7 @@ class TorchLearner:
         under the ROC curve and F1 for labels.
     pretrained
         State dict, or path of a safetensors file, loaded into the model first. Tensors that it lacks keep their values.
+        A path with ``{peer}`` is that of the model with which each peer begins.
     frozen
         Globs or prefixes of parameters that do not train.
     norm
@@ -196,7 +198,9 @@ class TorchLearner:
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._samples_of_parts(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
-        made = divide_model(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
+        self.models = str(pretrained) if names_models(pretrained) else None
+        common = None if self.models else pretrained
+        made = divide_model(model, pretrained=common, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
         self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
@@ -314,6 +318,9 @@ class TorchLearner:
         """
         made = self.on(federation)
         made.stragglers = 0.0
+        begun = self.begin(self.federation.peers)
+        if begun is not None:
+            made.models, made.initial = None, begun.mean(0)
         size = int(federation.samples(federation.peers)[0])
         mean = math.ceil(size / peers)
         if self.steps is None:
@@ -335,6 +342,19 @@ class TorchLearner:
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the trained values of the model for every peer, ``[R, P]``."""
         return self.initial.repeat(len(peers), 1)  # [R, P]
+
+    def begin(self, peers: Sequence[str]) -> Rows | None:
+        """Return the models ``[R, P]`` with which peers begin, where each has a file of its own; else ``None``.
+
+        Raises
+        ------
+        ModelError
+            There is no file of a peer, or it holds a model of another shape.
+        """
+        if self.models is None:
+            return None
+        files = [model_file_of(self.models, peer) for peer in peers]
+        return torch.stack([self.divided.row(weights(file), source=file) for file in files])  # [R, P]
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each peer, ``[R]`` int64."""

@@ -78,6 +78,8 @@ class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
         as without one they would confirm a guess of a sample.
     grows
         True if the peer reads data again between rounds, so that they may be others after a restart.
+    follows
+        SHA-256 of the last line of the chain of the run from whose models this one begins; empty where there is none.
     """
 
     peer: str
@@ -93,6 +95,7 @@ class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
     charge: str | None
     public: bool = False
     grows: bool = False
+    follows: str = ""
 
 
 class RowSent(msgspec.Struct, frozen=True, tag="sent"):
@@ -237,6 +240,18 @@ _decoder = msgspec.json.Decoder(EvidenceEntry)
 def line_digest(line: bytes) -> str:
     """Return the digest of a line of a chain, by which the next one refers to it."""
     return hashlib.sha256(line).hexdigest()
+
+
+def former_chain(pretrained: str | None, peer: str) -> Path | None:
+    """Return the file of a peer's chain in the run whose models another run begins with; ``None`` where it has none."""
+    return None if pretrained is None else Path(pretrained).with_name(f"{peer}{SUFFIX}")
+
+
+def last_digest(chain: Path | None) -> str:
+    """Return the digest of the last line of a chain, which stands for all of it; empty if it is not here."""
+    if chain is None or not chain.is_file():
+        return ""
+    return line_digest(read_bounded(chain, largest=LARGEST_CHAIN).splitlines()[-1])
 
 
 class Chain:

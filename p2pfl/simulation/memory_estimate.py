@@ -122,14 +122,15 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
     """
     everyone = len(plan.topology.peers)
     count = everyone if peers is None else peers
-    average = None if baselines else sampled_average(plan, workers=workers)
-    if average is None:
-        computed, edges = count, sum(each.matrix.nnz for each in plan.weights) * count // everyone
-    else:
+    average = sampled_average(plan, workers=workers)
+    edges = 0 if average is not None else sum(each.entries for each in plan.weights) * count // everyone
+    computed = count
+    if average is not None and not (baselines or plan.asked.algorithm.personal):
         few = cohort_size(plan, average)
-        if plan.asked.algorithm.idle_weighs:  # those that took part have a state of their own
+        codec = plan.asked.codec
+        if plan.asked.algorithm.idle_weighs or (codec is not None and codec.differences):  # a state of their own
             few *= max(1, plan.experiment.rounds)
-        computed, edges = min(count, few), 0
+        computed = min(count, few)
     records = count * (RECORD * plan.experiment.rounds + PEER)
     if recorded_average(plan, workers=workers) is not None:
         records = computed * plan.experiment.rounds * (RECORD + PEER) + REGISTERED * count
@@ -162,7 +163,7 @@ def copies(plan: Plan, *, baselines: bool) -> float:
 def _neighbours(plan: Plan) -> float:
     """Return the mean number of neighbours of a peer."""
     peers = len(plan.topology.peers)
-    return sum(int(each.matrix.nnz) for each in plan.weights) / (len(plan.weights) * peers) - 1
+    return sum(each.entries for each in plan.weights) / (len(plan.weights) * peers) - 1
 
 
 def _optimiser_states(plan: Plan) -> int:

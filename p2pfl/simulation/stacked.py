@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, Self, TypedDict
 
@@ -68,10 +68,12 @@ class Faults:
     cycles: int | None = None
 
     @classmethod
-    def of(cls, settings: SimulationSettings) -> Self:
-        """Return the faults of an experiment."""
-        slow = settings.slowed
-        return cls(settings.loss, settings.absence, delay=settings.delay, slow=slow.share, pace=slow.pace)
+    def of(cls, settings: SimulationSettings, *, asynchronous: bool) -> Self:
+        """Return the faults of an experiment; devices slow the cycles of peers that do not wait for each other."""
+        made = cls(settings.loss, settings.absence, delay=settings.delay)
+        if not asynchronous or settings.devices is None:
+            return made
+        return replace(made, slow=settings.devices.stragglers, pace=int(settings.devices.slowdown))
 
     def turns(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Return the own cycle that each peer ends in a round, ``[N]`` int64; -1 if none, or none is left."""

@@ -192,6 +192,11 @@ class Topology:
             return self.senders(peer)
         return tuple(sorted({*self.senders(peer), *self.receivers(peer)}))
 
+    @property
+    def edge_count(self) -> int:
+        """Number of edges; those of a complete graph are not listed for it."""
+        return math.comb(len(self.peers), 2) if self.is_complete else len(self.edges)
+
     def degree(self, peer: str) -> int:
         """Return the number of neighbours of a peer.
 

@@ -63,6 +63,9 @@ def contraction(weights: Sequence[Weights]) -> float:
     >>> round(contraction([metropolis(t) for t in one_peer_exponential(8).topologies]), 8)
     0.0
     """
+    kept = all(each.keeps_mean and each.keeps_consensus for each in weights)
+    if kept and any(each.averages for each in weights):
+        return 0.0  # without the N^2 weights of an average
     matrices = [each.matrix for each in weights]
     n = len(weights[0].peers)
     masses = _push_sum_weights(weights)

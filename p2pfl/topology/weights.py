@@ -73,6 +73,24 @@ class Weights:
             self.__dict__["matrix"] = scipy.sparse.csr_array(entries, shape=(count, count))
             return self.__dict__["matrix"]
 
+    @property
+    def entries(self) -> int:
+        """Number of weights that are stored, or would be.
+
+        Examples
+        --------
+        >>> Weights.average(("ada", "bob", "cleo")).entries
+        9
+        """
+        return self.matrix.nnz if "matrix" in self.__dict__ else len(self.peers) ** 2
+
+    @cached_property
+    def squares(self) -> npt.NDArray[np.float64]:
+        """Sum of the squared weights that each peer gives, ``[N]``."""
+        if self.averages:
+            return np.full(len(self.peers), 1.0 / len(self.peers))
+        return np.asarray(self.matrix.power(2).sum(axis=1)).reshape(-1)
+
     @cached_property
     def averages(self) -> bool:
         """True if one gossip step gives everybody the average of all models, to rounding."""

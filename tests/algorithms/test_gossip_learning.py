@@ -237,7 +237,7 @@ def test_slow_peers_train_on_the_batches_and_at_the_rates_of_their_own_cycles_un
     options = {"start_factor": 1.0, "end_factor": 0.1, "total_iters": 4}
     schedule = {"schedule": {"name": "LinearLR", "options": options}}
     table["learning"] = {"algorithm": "gossip_learning", "dtype": "float64", **schedule}
-    table["simulation"] = {"slow": {"share": 1.0, "pace": 3}}
+    table["simulation"] = {"devices": {"stragglers": 1.0, "slowdown": 3.0}}
     late = simulate(table, baselines=False)
     table["simulation"] = {}
     plain = simulate(table, baselines=False)  # where all are equally slow, nobody is
@@ -263,7 +263,7 @@ def test_the_smaller_the_steps_the_nearer_peers_come_to_the_common_optimum_altho
 DIGITS = {
     "rounds": 30,
     "topology": {"kind": "small_world", "peers": 10},
-    "simulation": {"slow": {"share": 0.2, "pace": 5}},
+    "simulation": {"devices": {"stragglers": 0.2, "slowdown": 5.0}},
 }
 
 
@@ -311,7 +311,18 @@ def test_an_algorithm_that_mixes_is_told_that_nobody_waits():
         (["compression.name=top_k"], "compression.name = .* does not work"),
         (["compression.name=bfloat16"], "compression.name = .* does not work"),
         (["learning.algorithm=fedavg", "simulation.delay=1.0"], "simulation.delay = 1 does not work with fedavg"),
-        (["learning.algorithm=dpsgd", "simulation.slow=0.5"], "simulation.slow = 0.5 does not work with dpsgd"),
+        (
+            ["learning.algorithm=dpsgd", "simulation.devices.seconds=1.0"],
+            "simulation.devices: a table of clients does not work with dpsgd",
+        ),
+        (
+            ["simulation.devices={ stragglers = 0.5, slowdown = 2.5 }"],
+            "simulation.devices.slowdown = 2.5 does not work with gossip_learning, whose slow peers make one cycle",
+        ),
+        (
+            ["simulation.devices={ stragglers = 0.5, slowdown = 2.0, seconds = 4.0 }"],
+            "simulation.devices.seconds = 4.0 has no effect, because its peers count cycles",
+        ),
     ],
 )
 def test_what_it_does_not_go_with_is_said(changes, match):

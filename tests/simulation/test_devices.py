@@ -169,6 +169,8 @@ BARE = ["privacy.mode=pairwise", "privacy.mask=1000"]
         (["learning.fraction=0.05"], "1 peer counts"),
         (["learning.fraction=0.16"], "2 peers count"),
         (["learning.fraction=0.25", "privacy.colluders=2"], "3 peers count"),
+        (["learning.fraction=0.25", "learning.stragglers={ share = 0.5, drop = true }"], "1 peer counts"),
+        (["learning.fraction=1.0", "learning.stragglers={ share = 0.8, drop = true }"], "1 peer counts"),
     ],
 )
 def test_masks_alone_are_refused_where_few_models_count(changes, few):
@@ -182,6 +184,15 @@ def test_masks_alone_hide_an_update_among_three_that_count():
     planned = plan(read(TABLE, changes=[*BARE, *always]))
     assert "its honest neighbours that count" in describe(planned, spent=None)["statement"]
     plan(read(TABLE, changes=[*PRIVATE, "learning.fraction=0.05"]))  # noise and a clip protect one model
+
+
+def test_stragglers_that_are_dropped_are_counted_until_enough_are_there():
+    average = Averaging(tuple(f"peer{i}" for i in range(1000)), seed=4, dropped=0.9)
+    counts = [int(average.participants(average.peers, round=round).sum()) for round in range(5)]
+    assert average.fewest(5, enough=2000) == (min(counts), counts.index(min(counts)))
+    assert average.fewest(5, enough=3) == (3, 0)
+    nobody = Averaging(("ada", "bob"), dropped=1.0)
+    assert nobody.fewest(4, enough=3) == (3, 0)  # no model is in any mean
 
 
 def test_noise_of_samples_is_charged_to_a_client_in_the_rounds_in_which_it_counts():

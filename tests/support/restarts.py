@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,10 @@ class RestartablePeers:
         *,
         source: Source | None = None,
         again: bool = False,
+        now: Callable[[], datetime] | None = None,
     ):
         """``again``: peers that could not complete a round begin again, as those of ``p2pfl run`` do."""
-        self.again = again
+        self.again, self.clock = again, now
         self.experiment = experiment
         self.transport = transport
         self.folder = folder
@@ -74,6 +76,7 @@ class RestartablePeers:
             observe=lambda record, _state: self.records[record.peer].append(record),
             notice=self.notices.append,
             former=former,
+            now=self.clock,
             **given,
         )
         return self.now[name]

@@ -65,3 +65,15 @@ def test_planning_with_a_complete_graph_makes_no_edges():
 
 def test_an_average_leaves_no_disagreement():
     assert contraction([metropolis(complete(5))]) < 1e-15
+
+
+@pytest.mark.parametrize("others", [(), (ring(7),), (ring(7), ring(7))])
+def test_an_average_among_gossip_steps_leaves_nothing_without_its_weights(others):
+    each = [metropolis(complete(7)), *map(metropolis, others)]
+    assert contraction(each) == 0
+    assert "matrix" not in vars(each[0])
+    product = np.linalg.multi_dot([np.eye(7), *(weights.matrix.toarray() for weights in reversed(each))])
+    assert np.linalg.norm(product - 1 / 7, 2) < 1e-15
+    assert (each[0].entries, metropolis(ring(7)).entries) == (49, 21)
+    for weights in each:
+        assert np.allclose(weights.squares, (weights.matrix.toarray() ** 2).sum(axis=1), rtol=1e-14)

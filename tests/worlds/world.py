@@ -154,10 +154,12 @@ class World:
         settings, plan = self.plan.experiment, self.plan
         gossip_steps = (settings.rounds + 2) * (plan.gossip.steps + 2 * plan.flood_steps + 2)
         each = 2 * settings.transport.patience * (len(plan.topology.peers) + 1) + max(self.history.takes.values())
-        again = sum(settings.transport.gather + 60.0 + (death.back or 0.0) for death in self.history.deaths)
-        again += sum(settings.transport.gather + 60.0 for _ in self.history.full)
+        again = sum(settings.transport.gathering.seconds + 60.0 + (death.back or 0.0) for death in self.history.deaths)
+        again += sum(settings.transport.gathering.seconds + 60.0 for _ in self.history.full)
         attempts = MAX_ATTEMPTS if plan.commits else 1
-        return 1.2 * (self.history.quiet + settings.transport.gather + again + attempts * gossip_steps * each)
+        return 1.2 * (
+            self.history.quiet + settings.transport.gathering.seconds + again + attempts * gossip_steps * each
+        )
 
     def run(self) -> Outcome:
         """Let it happen."""

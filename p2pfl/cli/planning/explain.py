@@ -129,11 +129,11 @@ def _mask(resolved: Plan) -> dict[str, Any] | None:
 def _topology(resolved: Plan) -> dict[str, Any]:
     topology, weights = resolved.topology, resolved.weights
     degrees = sorted(topology.union.degree(peer) for peer in topology.peers)
-    squares = np.mean([np.asarray(each.matrix.power(2).sum(axis=1)) for each in weights], axis=0)  # [N]
+    squares = np.mean([each.squares for each in weights], axis=0)  # [N]
     return {
         "kind": "file" if resolved.experiment.topology.files else resolved.experiment.topology.kind,
         "peers": len(topology.peers),
-        "edges": len(topology.union.edges),
+        "edges": topology.union.edge_count,
         "period": topology.period,
         "degree": [degrees[0], degrees[-1]],
         "diameter": graphs.diameter(topology.union),
@@ -150,8 +150,7 @@ def _left(resolved: Plan) -> float:
     if resolved.experiment.gossip.acceleration == "chebyshev":
         return 1 / math.cosh(min(MOST_NATS, steps * math.acosh(1 / rho))) if rho > 0 else 0.0
     if len(weights) == 1:
-        symmetric = abs(weights[0].matrix - weights[0].matrix.T).max() <= 1e-12
-        return rho**steps if symmetric else graphs.contraction(weights * steps)
+        return rho**steps if weights[0].symmetric else graphs.contraction(weights * steps)
     return graphs.contraction([weights[step % len(weights)] for step in range(steps)])
 
 
@@ -161,7 +160,7 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.rounds
     row = resolved.learner.layout.size * resolved.learner.dtype.itemsize
     agreement = PeersAgreement(resolved)
-    hears = sum(each.matrix.nnz - peers for each in resolved.weights) / (len(resolved.weights) * peers)
+    hears = sum(each.entries - peers for each in resolved.weights) / (len(resolved.weights) * peers)
     exchanges = rounds * resolved.gossip.steps
     if resolved.protection.totals:  # the bytes of a total follow from the data
         sizes = ("bytes_per_peer_and_round", "bytes_sent_per_peer", "bytes_received_per_peer", "bytes_sent")

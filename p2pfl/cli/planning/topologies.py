@@ -61,7 +61,7 @@ def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
     known = None if divided or len(topology.peers) > MAX_GRADED_PEERS else weights
     return {
         "peers": len(topology.peers),
-        "edges": len(topology.union.edges),
+        "edges": topology.union.edge_count,
         "period": topology.period,
         "weights": rule,
         "keeps_mean": all(each.keeps_mean for each in weights),

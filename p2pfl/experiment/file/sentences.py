@@ -99,7 +99,7 @@ def idle(experiment: Experiment) -> dict[str, str]:
         reasons |= added
     reasons |= _unhidden(experiment, traits) | _uncontested(experiment)
     stale = {key: why for key, why in reasons.items() if _value(experiment, key) != _value(usual, key)}
-    return stale | _unhurried(experiment.simulation.devices)
+    return stale | _unhurried(experiment.simulation.devices, traits)
 
 
 UNADDED: Mapping[str, str] = {
@@ -120,7 +120,7 @@ def _value(experiment: Experiment, key: str) -> Any:
     return getattr(getattr(experiment, section), name)
 
 
-def _unhurried(devices: DeviceSettings | None) -> dict[str, str]:
+def _unhurried(devices: DeviceSettings | None, traits: Traits) -> dict[str, str]:
     """Return the keys of ``simulation.devices`` that differ from their default but have no effect."""
     if devices is None:
         return {}
@@ -129,7 +129,10 @@ def _unhurried(devices: DeviceSettings | None) -> dict[str, str]:
         why["slowdown"] = "stragglers is 0, so no client is slow"
     elif devices.slowdown == 1:
         why["stragglers"] = "slowdown is 1, so they are as fast as others"
-    if devices.timeless:
+    if traits.asynchronous:
+        cycles = "its peers count cycles, and none waits for another"
+        why |= dict.fromkeys(set(DeviceSettings.__struct_fields__) - {"stragglers", "slowdown"}, cycles)
+    elif devices.timeless:
         timeless = "no client takes time without seconds or sample_seconds"
         why |= dict.fromkeys(("deadline", "spread", "stragglers", "slowdown"), timeless)
     changed = {key: reason for key, reason in why.items() if getattr(devices, key) != getattr(usual, key)}

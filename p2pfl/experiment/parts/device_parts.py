@@ -12,7 +12,7 @@ from pathlib import Path
 from p2pfl.algorithms.devices import LONGEST, Devices, Trace, ticks
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
-from p2pfl.experiment.schema import DeviceSettings, Experiment, TrainingTimes
+from p2pfl.experiment.schema import DeviceSettings, TrainingTimes
 from p2pfl.learning import Learner
 
 HEADER = ["client", "on", "off"]
@@ -27,19 +27,18 @@ def training_seconds(times: TrainingTimes, peer: str, *, seed: int, beside: floa
     return usual * (times.slowdown if slow else 1.0)
 
 
-def devices(experiment: Experiment, peers: Sequence[str], learner: Learner) -> Devices | None:
-    """Return the devices of an experiment; ``None`` where all peers are always there.
+def devices(settings: DeviceSettings | None, peers: Sequence[str], learner: Learner, *, seed: int) -> Devices | None:
+    """Return the devices of clients; ``None`` where all peers are always there.
 
     Raises
     ------
     ExperimentError
         The trace cannot be read.
     """
-    settings = experiment.simulation.devices
     if settings is None:
         return None
     return Devices(
-        partial(_seconds, settings, peers, learner, experiment.seed),
+        partial(_seconds, settings, peers, learner, seed),
         trace=None if settings.trace is None else read_trace(settings.trace, peers),
         invited=settings.invited,
         deadline=settings.deadline,

@@ -29,6 +29,7 @@ from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
 from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.models import check_name as check_model_name
+from p2pfl.learning.models import names_models
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
 from p2pfl.learning.set_scores import choose_metrics, choose_score
@@ -101,7 +102,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         loss=_loss(experiment),
         augment=_augmenting(learning.augment),
         metrics=choose_metrics(learning.metrics, find=import_reference) or None,
-        pretrained=None if is_reference(model.name) else model.pretrained,
+        pretrained=None if _fills_library(experiment) else model.pretrained,
         frozen=model.frozen,
         norm=_norm(experiment),
         device=learning.device,
@@ -279,6 +280,12 @@ def expected_update(experiment: Experiment, traits: Traits, learner: Learner, *,
     )
 
 
+def _fills_library(experiment: Experiment) -> bool:
+    """Return whether a model of a library takes the weights of a file, whose last layer may have another size."""
+    model = experiment.model
+    return is_reference(model.name) and not names_models(model.pretrained)
+
+
 def _norm(experiment: Experiment) -> Norm | None:
     """Return what becomes of batch normalisation; it stays local with an algorithm made for that."""
     return experiment.model.norm or ("local" if traits_of(experiment.learning.algorithm).needs_local else None)
@@ -310,7 +317,7 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
             shape=dataset.shape,
             classes=dataset.classes,
             outputs=_outputs(experiment, dataset),
-            pretrained=model.pretrained if is_reference(model.name) else None,
+            pretrained=model.pretrained if _fills_library(experiment) else None,
             seed=experiment.seed,
             options=model.options | ({"hidden": model.hidden} if model.name in {"mlp", "cnn"} else {}),
         )

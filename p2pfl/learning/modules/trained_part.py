@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout, raw
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout, key_dropout
@@ -65,6 +66,31 @@ class DividedModel:
     def trained_tensors(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, without the constants."""
         return self._tensors(row, [name for name in self.saved if name not in self.constants])
+
+    def row(self, tensors: Mapping[str, torch.Tensor], *, source: str) -> torch.Tensor:
+        """Return the row ``[P]`` of a model that :meth:`trained_tensors` or :meth:`state_dict` returned.
+
+        Parameters
+        ----------
+        tensors
+            The tensors of the model.
+        source
+            Where they are from, for messages.
+
+        Raises
+        ------
+        ModelError
+            They are those of a model of another shape.
+        """
+        owners = {own: (name, value.shape) for name, (own, value) in self.saved.items() if own}
+        wrong = [name for name, shape in owners.values() if name not in tensors or tensors[name].shape != shape]
+        if unknown := sorted({*wrong} | {name for name in tensors if name not in self.saved}):
+            raise ModelError(
+                f"{source} is not of this model, which has another {', '.join(unknown[:3])}; take the model as it was, "
+                "as the next run may differ in its other settings only"
+            )
+        values = {own: tensors[name].to(self.initial) for own, (name, _) in owners.items()}
+        return self.layout.join({name: values[name] for name in self.layout.names})  # [P]
 
     def _tensors(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}

@@ -79,7 +79,7 @@ class Peer:
     remember
         Function that writes the keys that were trusted on first use, called before anything leaves.
     now
-        Clock in UTC, for the account of the data.
+        Clock in UTC, for the account of the data and the timetable of ``transport.pace``.
 
     Attributes
     ----------
@@ -190,7 +190,10 @@ class Peer:
         elif connected and connection is not None and connection.session.blocked:
             waiting = connection.session.missing
         round, present = self.mailbox.gossip_step[0], tuple(sorted(self.membership.present))
-        return Progress(self.name, self.phase, round, tuple(waiting), present, connected)
+        phase = self.phase
+        if phase == "learning" and connection is not None and connection.session.shared.pause is not None:
+            phase = "paused"
+        return Progress(self.name, phase, round, tuple(waiting), present, connected)
 
     @property
     def me(self) -> Announcement:
@@ -217,6 +220,11 @@ class Peer:
         return self.rounds is not None and self.rounds.ended == "undecided"
 
     @property
+    def outdated(self) -> bool:
+        """True if the peer ended because its files are older than what it has sent; to begin again is in vain."""
+        return self.rounds is not None and self.rounds.outdated
+
+    @property
     def stopped(self) -> BudgetStop | None:
         """Stop of the peer by its privacy budget; ``None`` if there was none."""
         return self.meter.stopped(self.done)
@@ -224,7 +232,8 @@ class Peer:
     def checkpoint(self, state: State, *, round: int) -> Checkpoint:
         """Return what this peer needs to begin a round as if it had never been away."""
         data = None if self.rounds is None else self.rounds.data.position(self.name)
-        return checkpoint_of(self.connection, state, round=round, statistics=self.statistics, data=data)
+        pace = None if self.rounds is None else self.rounds.pauses.position
+        return checkpoint_of(self.connection, state, round=round, statistics=self.statistics, data=data, pace=pace)
 
     # ------------------------------------------------------------------ course
 
@@ -368,6 +377,7 @@ class Peer:
             notify=self._notify,
             observe=self._observe,
             introduce=self._introduce,
+            now=lambda: self._now().timestamp(),
             alarms=Alarms(self.name, self.notice),
             witness=self.witness,
         )

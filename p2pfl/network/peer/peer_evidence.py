@@ -14,7 +14,7 @@ from p2pfl.experiment.file.own_code import code_digests
 from p2pfl.learning import learner_traits
 from p2pfl.network.peer.start import PeerStart
 from p2pfl.privacy.keys import KEY_BYTES, key_text
-from p2pfl.results.evidence import Chain, PeerBegan, Witness, data_commitment
+from p2pfl.results.evidence import Chain, PeerBegan, Witness, data_commitment, former_chain, last_digest
 from p2pfl.results.repetitions.digests import digests
 from p2pfl.results.sent_rows import FOLDER, SentRow
 from p2pfl.results.spending.promises import promise
@@ -55,6 +55,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
             charge=repr(plan.protection.cost) if plan.claims else None,
             public=public,
             grows=experiment.data.refresh is not None,
+            follows=last_digest(former_chain(experiment.model.pretrained, start.name)),
         )
     )
     return witness

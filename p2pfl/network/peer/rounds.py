@@ -11,17 +11,19 @@ from typing import Literal, cast
 import torch
 
 from p2pfl.algorithms import Algorithm, ReadingAlgorithm, State, Statistics, learn, start
-from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
+from p2pfl.core.errors import BudgetError, CoverError, OutdatedError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
 from p2pfl.experiment.growing_data import GrowingData
+from p2pfl.experiment.timetable import Position, Timetable
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.late_arrival import ForgetMoments, LateArrival, SkipTraining
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.masking.round_attempts import Attempts, RetryAttempt, StopReachedError
 from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.pauses import Pauses
 from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.storage.best import BestModel
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, ends_with_checkpoint, rounds_apart
@@ -98,6 +100,8 @@ class PeerParts:
         Called with each notice, and with each round's record and state.
     introduce
         Reports the neighbours that are new.
+    now
+        Returns the seconds since 1970.
     alarms
         Alarms about models under masks.
     witness
@@ -118,6 +122,7 @@ class PeerParts:
     notify: Callable[[Notice], None]
     observe: Callable[[Record, State], None]
     introduce: Callable[[], None]
+    now: Callable[[], float]
     alarms: Alarms
     witness: Witness | None
 
@@ -176,6 +181,7 @@ class Rounds:
         self.done = self._saved = first.done
         self.next = first.round
         self.ended: Literal["played", "budget", "partners", "undecided"] | None = None
+        self.outdated = False
         span = getattr(parts.plan.algorithm, "fragments", 1) if first.late else 0
         self._late = range(first.round, first.round + span)
         self._apart = rounds_apart(parts.plan)  # from one checkpoint to the next
@@ -183,6 +189,12 @@ class Rounds:
         self._improving: torch.Tensor | None = None  # 1 if the last round had a better model than all before, [1, 1]
         self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
         self.data = parts.data.scaled(parts.plan, parts.statistics)
+        self.pauses = Pauses(
+            Timetable.of(parts.plan.experiment.transport.pace),
+            now=parts.now,
+            connection=parts.connection,
+            position=None if checkpoint is None else checkpoint.pace,
+        )
 
     async def play(self) -> None:
         """Play the rounds, as far as the budget, the partners and the verdicts permit."""
@@ -194,6 +206,7 @@ class Rounds:
             self.state = await self._learn(rounds)
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self.ended = "undecided" if isinstance(error, UndecidedError) else "partners"
+            self.outdated = isinstance(error, OutdatedError)
             if isinstance(error, BudgetError):
                 self.ended = "budget"
             parts.notify(LearningStopped(peer=parts.name, reason=self.ended, message=str(error)))
@@ -211,6 +224,11 @@ class Rounds:
         self.data, self.parts = data, replace(self.parts, plan=data.plan)
         self.parts.training.learner = data.plan.learner
         self.parts.meter.samples.follow(data.plan.learner)
+
+    async def _before(self, round: int, state: State) -> None:
+        """Wait until a round may begin, and read the peer's data again."""
+        await self.pauses.before(round)
+        await self.read_again(round, state)
 
     async def read_again(self, round: int, state: State) -> None:
         """Read the peer's data again before a round, if that is due; data that cannot be read are kept as they were."""
@@ -271,8 +289,7 @@ class Rounds:
         attempts, repeated = self.parts.hiding.attempts, cast("Algorithm", RetryRound(algorithm))
         if attempts is not None:
             repeated = RetryAttempt(repeated, attempts, improving=lambda: self._improving)
-        once = self.parts.plan.experiment.data.refresh is None
-        return repeated if once else ReadingAlgorithm(repeated, self.read_again)
+        return ReadingAlgorithm(repeated, self._before)
 
     def protect(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
@@ -362,6 +379,7 @@ class Rounds:
                 round=self.done,
                 statistics=parts.statistics,
                 data=self.data.position(parts.name),
+                pace=self.pauses.position,
             )
             await parts.keeper.save(checkpoint, partial(parts.plan.saved, peer=parts.name), own=own)
 
@@ -373,12 +391,13 @@ def checkpoint_of(
     round: int,
     statistics: Statistics | None,
     data: DataPosition | None = None,
+    pace: Position | None = None,
 ) -> Checkpoint:
     """Return what a peer needs to begin a round as if it had never been away."""
     session = connection.session
     page, rows = session.ledgers.page()
     out, in_ = connection.bytes_out, connection.bytes_in
-    return Checkpoint(session.shared.me.peer, round, state, page, rows, out, in_, statistics=statistics, data=data)
+    return Checkpoint(session.shared.me.peer, round, state, page, rows, out, in_, statistics, data, pace)
 
 
 def _turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:

@@ -16,6 +16,7 @@ from p2pfl.algorithms import Algorithm, count_extra
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.composing import compose
+from p2pfl.experiment.timetable import Timetable
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import peer_ledgers_of
@@ -229,6 +230,7 @@ def _session(
         patience=settings.patience,
         outage=settings.outage,
         last=plan.experiment.rounds + AFTER,
+        longest_pause=Timetable.of(settings.pace).longest,
         sums=plan.protection.sums is not None,
         commits=plan.commits,
     )

@@ -23,7 +23,7 @@ class Progress:
     Attributes
     ----------
     phase
-        One of ``gathering``, ``learning`` and ``leaving``.
+        One of ``gathering``, ``learning``, ``paused`` (between two rounds) and ``leaving``.
     round
         Current round.
     waiting

@@ -22,7 +22,6 @@ from p2pfl.plugins.evidence.certificate import (
     Certificate,
     Withdrawal,
     certificate_text,
-    file_digest,
     people_digest,
     read_certificate,
     sign_certificate,
@@ -48,7 +47,7 @@ from p2pfl.plugins.evidence.forgetting import (
     withdrawn_keys,
 )
 from p2pfl.plugins.evidence.request_command import ask, check_requests, requests_of
-from p2pfl.plugins.evidence.starting_model import check_start, lacks_start
+from p2pfl.plugins.evidence.starting_model import check_start, lacks_start, start_digest
 from p2pfl.plugins.evidence.withdrawal_request import SECRET_LENGTH, read_openings, write_openings
 from p2pfl.privacy.keys import Identity, Roster
 from p2pfl.results.run_files import records_of, table_of
@@ -102,7 +101,7 @@ def _forget(options: ForgetOptions) -> int:
     undone = ["the models of the old run were kept, as --keep asks"] if options.keep else []
     if signer is None:
         undone.append("nobody has signed this certificate; sign it with --key")
-    start, holders = after.model.pretrained, tuple(sorted(data))
+    holders = tuple(sorted(data))
     deletion = list_deletion(old)
     if lacks_start(before):
         undone.append("the model with which the old run started is gone, so nobody can tell the digest of its settings")
@@ -124,7 +123,7 @@ def _forget(options: ForgetOptions) -> int:
         precision=precision_of(resolved),
         experiment_before="" if lacks_start(before) else experiment_digest(before),
         experiment_after=experiment_digest(after),
-        start="" if start is None else file_digest(Path(start)),
+        start=start_digest(after),
         models_before=listed_models(deletion),
         models_after=model_digests(replay),
         parameters=common_parameters(resolved, replay),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.experiment.file.reading import draft
 from p2pfl.experiment.parts.peer_graph import is_own, peers_of
+from p2pfl.learning.models import names_models
+from p2pfl.plugins.evidence.certificate import file_digest
 
 
 def check_start(experiment: Experiment, *, peers: Collection[str], people: Mapping[str, frozenset[str]]) -> str:
@@ -40,7 +43,7 @@ def check_start(experiment: Experiment, *, peers: Collection[str], people: Mappi
     """
     if experiment.model.pretrained is None:
         return ""
-    file = Path(experiment.model.pretrained)
+    file = Path(experiment.model.pretrained)  # which may have {peer} in its name
     written = file.parent.parent / "experiment.toml"
     if file.parent.name != "peers" or not written.is_file():
         return f"nobody has shown that {file.name}, from which both runs start, never had these data"
@@ -61,7 +64,23 @@ def check_start(experiment: Experiment, *, peers: Collection[str], people: Mappi
 
 def lacks_start(experiment: Experiment) -> bool:
     """Return whether the model from which a run started was deleted, as forgetting in the run before does."""
-    return experiment.model.pretrained is not None and not Path(experiment.model.pretrained).is_file()
+    return experiment.model.pretrained is not None and not _starting_models(experiment)
+
+
+def start_digest(experiment: Experiment) -> str:
+    """Return the SHA-256 of the model from which a run starts, or of those at hand; empty if it starts from none."""
+    digests = [file_digest(file) for file in _starting_models(experiment)]
+    return "".join(digests) if len(digests) < 2 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _starting_models(experiment: Experiment) -> list[Path]:
+    """Return the files from which a run starts that are here: one of all peers, or one of each peer."""
+    named = experiment.model.pretrained
+    if named is None:
+        return []
+    peers = peers_of(experiment) if names_models(named) else [""]
+    files = [Path(named.replace("{peer}", peer)) for peer in sorted(peers) if peer not in experiment.learning.without]
+    return [file for file in files if file.is_file()]
 
 
 def _took_part(experiment: Experiment, peer: str) -> bool:

@@ -13,11 +13,13 @@ from p2pfl.cli import terminal
 from p2pfl.core.errors import P2PFLError
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.approval import experiment_digest
+from p2pfl.experiment.file.reading import draft
 from p2pfl.experiment.partitionings import partitioning
 from p2pfl.plugins.evidence.crate import write_crate
 from p2pfl.plugins.evidence.evidence_commands import VerifyOptions
 from p2pfl.plugins.evidence.verification import Difference, PeerEvidence, Recompute, Verification, find_chains, verify
 from p2pfl.privacy.keys import Roster
+from p2pfl.results.evidence import former_chain, last_digest
 from p2pfl.results.formats import count_of
 from p2pfl.results.sent_rows import FOLDER
 
@@ -40,7 +42,9 @@ def run(options: VerifyOptions) -> int:
     recompute, reason = _recomputing(experiment)
     result = verify(chains, roster=roster, recompute=recompute)
     more, checked = _settings(chains, trust=options.trust_code), list[str]()
-    unchecked = [reason] if reason else []
+    others, unfollowed = _former_runs(chains)
+    more += others
+    unchecked = [*filter(None, [reason]), *unfollowed]
     if options.simulation is not None:
         from p2pfl.plugins.evidence.simulated_run import compare_simulation  # noqa: PLC0415 (it imports torch)
 
@@ -79,6 +83,22 @@ def _settings(chains: list[PeerEvidence], *, trust: bool) -> list[Difference]:
         for own in chains
         if any(began.experiment != digests.get(own.folder, began.experiment) for began in own.beginnings)
     ]
+
+
+def _former_runs(chains: list[PeerEvidence]) -> tuple[list[Difference], list[str]]:
+    """Return the peers that went on from another run than their settings name, and of whom nobody can tell here."""
+    differences, unknown = list[Difference](), list[str]()
+    for own in chains:
+        stated = {began.follows for began in own.beginnings} - {""}
+        path = own.folder / "experiment.toml"
+        pretrained = draft(path).model.pretrained if stated and path.is_file() else None
+        former = last_digest(former_chain(pretrained, own.peer))
+        if stated and not former:
+            unknown.append(f"from which run {own.peer} went on, because its evidence of that run is not here")
+        elif stated - {former}:
+            sentence = "it went on from another run, or from other evidence, than the one that its settings name"
+            differences.append(Difference(own.peer, -1, sentence))
+    return differences, unknown
 
 
 def _recomputing(experiment: Experiment | None) -> tuple[Recompute | None, str]:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def deploy(options: DeployOptions) -> int:
     """Write bundles, or sign requests."""
-    from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
+    # Other commands of this folder need not wait for these.
+    from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415
+    from p2pfl.plugins.operate.bundles.packages import device_kinds  # noqa: PLC0415
 
     folders.add_present()
     trusted = trusts_code(options.experiment, agreed=options.trust_code)
@@ -32,19 +34,20 @@ def deploy(options: DeployOptions) -> int:
         return _collect(fleet, options.collect, options, now=now)
     if options.revoke is not None:
         return _revoke(fleet, options.revoke, options, now=now)
-    if options.broker is None or options.wheel is None:
+    if not options.broker or options.wheel is None:
         raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
     written = fleet.write(
-        broker=options.broker,
-        machine=options.machine,
+        brokers=options.broker,
+        kinds=device_kinds(options.machine, peers=fleet.peers),
+        wheels=options.wheels,
         wheel=Path(options.wheel),
         now=now,
         observers=options.observer,
         added=[Path(each) for each in options.added],
     )
     paths: dict[str, Any] = {
-        "bundles": [str(fleet.out / peer) for peer in fleet.peers],
-        "observers": [str(fleet.out / "observers" / name) for name in fleet.observers],
+        "bundles": [str(fleet.home / peer) for peer in fleet.peers],
+        "observers": [str(fleet.home / "observers" / name) for name in fleet.observers],
         "broker": str(fleet.out / "broker"),
     }
     if options.json:
@@ -52,7 +55,9 @@ def deploy(options: DeployOptions) -> int:
         print(json.dumps(paths | {"hosts": written.hosts, "contents": contents, "left": written.left}))
         return 0
     for folder, names in written.contents.items():
-        print(f"{folder}: {', '.join(names)}")
+        plain = [name for name in names if not name.endswith(".whl") or "/" not in name]
+        packed = [f"{len(names) - len(plain)} wheels"] if len(plain) < len(names) else []
+        print(f"{folder}: {', '.join([*plain, *packed])}")
     for name, key in written.left.items():
         print(
             f"{name} ({key}) stays here, because it may be private; each device needs its own, or add --with "
@@ -60,9 +65,10 @@ def deploy(options: DeployOptions) -> int:
             file=sys.stderr,
         )
     print(
-        f"start the broker with mosquitto -c {fleet.out / 'broker' / 'mosquitto.conf'} (its certificate is for "
-        f"{', '.join(written.hosts)}); copy each bundle to its device and call install.sh there; "
-        f"{fleet.out / 'authority'} has the key of the operator, so keep it here",
+        f"copy {fleet.out / 'broker'} to its host and call install.sh there, or start it here with mosquitto -c "
+        f"{fleet.out / 'broker' / 'mosquitto.conf'} (its certificate is for {', '.join(written.hosts)}); copy each "
+        f"bundle to its device and call install.sh there; {fleet.out / 'authority'} has the key of the operator, so "
+        "keep it here",
         file=sys.stderr,
     )
     return 0
@@ -107,9 +113,9 @@ def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.d
         return 0
     _show(collected)
     print(
-        f"copy {fleet.out / 'broker' / 'revoked.pem'} to the host of the broker and start mosquitto again, which ends "
-        "the connections of the revoked; send each remaining device its new roster.toml (and observers.toml), call "
-        "install.sh there, and start the peers again",
+        f"copy {fleet.out / 'broker' / 'revoked.pem'} to the host of the broker and call install.sh there again, which "
+        "starts mosquitto again and ends the connections of the revoked; send each remaining device its new "
+        "roster.toml (and observers.toml), call install.sh there, and start the peers again",
         file=sys.stderr,
     )
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from p2pfl.cli.command import Argument, Command, Option
 from p2pfl.cli.options import EXPERIMENT, ExperimentOptions, JsonOptions, OutputOptions, TrustOptions
@@ -13,9 +13,18 @@ class DeployOptions(JsonOptions, TrustOptions):
 
     experiment: Annotated[str, Argument("a TOML file", "EXPERIMENT")]
     out: Annotated[str, Option("folder of the fleet, kept by the operator", "DIR")]
-    broker: Annotated[str | None, Option("at which devices reach the broker, mqtts://host:8883", "URL")] = None
+    broker: Annotated[
+        list[str], Option("at which devices reach the broker, mqtts://host:8883; again to fail over", "URL")
+    ]
     wheel: Annotated[str | None, Option("the wheel of p2pfl to install", "FILE")] = None
-    machine: Annotated[Literal["aarch64", "x86_64"], Option("architecture of the devices")] = "aarch64"
+    machine: Annotated[
+        list[str],
+        Option(
+            "aarch64 (default) or x86_64, :3.13 after it for one Python, PEER= before it for one device; again",
+            "KIND",
+        ),
+    ]
+    wheels: Annotated[bool, Option("put all wheels into the bundles, for devices without internet")] = False
     added: Annotated[
         list[str],
         Option(

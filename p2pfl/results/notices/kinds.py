@@ -557,7 +557,7 @@ class QualityLowered(Notice, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return (
             f"{self.message}; at quality of service 0 it grants the subscription, so this peer goes on with that: set "
-            "transport.qos = 0, as clusters of brokers need it"
+            "transport.mqtt.qos = 0, as clusters of brokers need it"
         )
 
 

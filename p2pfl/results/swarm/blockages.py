@@ -137,4 +137,4 @@ def _takes_part(peer: PeerState) -> bool:
     reported = peer.last is not None and (peer.lost_at is None or peer.last > peer.lost_at)
     ended = peer.failure is not None or peer.finished or peer.silent_since is not None or peer.announced == "dead"
     offline = peer.waiting_since is not None and not peer.connected
-    return reported and peer.phase in {"gathering", "learning"} and not ended and not offline
+    return reported and peer.phase in {"gathering", "learning", "paused"} and not ended and not offline

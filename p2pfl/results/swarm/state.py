@@ -182,7 +182,8 @@ class PeerState:
             case "joining" | "gathering" | "learning":
                 return self.phase
             case _:
-                return "present" if self.seen_by or self.announced == "up" else "unseen"
+                idle: Activity = "present" if self.seen_by or self.announced == "up" else "unseen"
+                return "learning" if self.phase == "paused" else idle
 
     @property
     def usual(self) -> float | None:

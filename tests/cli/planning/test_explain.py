@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from p2pfl.cli.planning.explain import explain
+from p2pfl.experiment import plan, read
+from p2pfl.simulation.memory_estimate import estimate
+
 CASES = {
     "complete": [],
     "ring": ["topology.kind=ring", "topology.peers=5", "gossip.steps=2"],
@@ -51,6 +55,22 @@ def test_a_topology_is_told_in_the_measures_of_its_weights(p2pfl):
     assert (told["edges"], told["degree"], told["diameter"]) == (5, [2, 2], 2)
     assert told["effective_neighbours"] == pytest.approx(2.0)  # three equal weights
     assert told["left"] == pytest.approx((1 - told["spectral_gap"]) ** 2)
+
+
+@pytest.mark.parametrize("baselines", [True, False])
+def test_a_complete_graph_is_explained_without_its_edges_and_weights(baselines):
+    table = {
+        "topology": {"kind": "complete", "peers": 30},
+        "data": {"name": "wine"},
+        "model": {"name": "linear"},
+        "learning": {"fraction": 0.1, "device": "cpu"},
+    }
+    planned = plan(read(table))
+    told = explain(planned)["topology"]
+    assert (told["edges"], told["effective_neighbours"], told["spectral_gap"], told["left"]) == (435, 29, 1, 0)
+    estimate(planned, baselines=baselines)
+    assert "edges" not in vars(planned.topology)
+    assert not any("matrix" in vars(each) for each in planned.weights)
 
 
 def test_the_peers_data_are_told_one_by_one(p2pfl):

@@ -84,7 +84,7 @@ async def test_a_service_observes_rounds_and_cancels_its_peer_while_the_others_g
     def observe(record, state):
         seen.append((record.round, state.rows.shape[0]))
 
-    changes = {"rounds": 3000, "transport": {"patience": 5.0, "quorum": 0.3}}
+    changes = {"rounds": 3000, "transport": {"patience": 5.0, "gather": {"quorum": 0.3}}}
     tasks = await start(read(LINEAR | changes), ["peer0", "peer1", "peer2"], peer0={"observe": observe})
     await wait_until(lambda: len(seen) > 2, "the peer learns")
     assert seen[:2] == [(0, 1), (1, 1)]

@@ -115,7 +115,7 @@ def test_neighbours_that_do_not_come_are_named():
 
 
 def test_a_quorum_is_enough_to_start():
-    changes = ["topology.kind=path", "topology.peers=3", "transport.quorum=0.5", *QUICK]
+    changes = ["topology.kind=path", "topology.peers=3", *QUICK, "transport.gather.quorum=0.5"]
     experiment = read(SMALL, changes=changes)
     ended = timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     assert ended["peer1"].records[0].missed == ["peer2"] * 3
@@ -175,7 +175,7 @@ async def test_a_peer_that_fails_is_missed_at_once_not_after_patience():
 
 @pytest.mark.slow
 def test_masks_are_drawn_only_with_those_who_are_there():
-    changes = ["topology.kind=complete", "topology.peers=4", "transport.quorum=0.5", *QUICK]
+    changes = ["topology.kind=complete", "topology.peers=4", *QUICK, "transport.gather.quorum=0.5"]
     changes += ["privacy.mode=pairwise", "privacy.mask=100.0", "gossip.steps=20", "rounds=1"]
     changes += ["privacy.departures=go_on"]
     ended = timeless(live(read(SMALL, changes=changes), MemoryTransport(), names=["peer0", "peer1", "peer2"]))

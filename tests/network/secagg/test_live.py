@@ -326,7 +326,7 @@ async def test_nobody_but_its_receiver_can_read_a_term_nor_speak_for_its_sender(
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["transport.quorum=0.5"], "transport.quorum = 0.5 does not work with"),
+        (["transport.gather.quorum=0.5"], "transport.gather.quorum = 0.5 does not work with"),
         (["data.name=synthetic"], "learning.weighted = true does not work with .* size of their own data alone"),
     ],
 )

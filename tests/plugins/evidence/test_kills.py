@@ -43,7 +43,7 @@ async def test_a_run_of_honest_peers_verifies_after_twenty_kills(tmp_path, algor
     assert result.rounds == 3 * KILLS
 
 
-LATE = ["topology.kind=complete", "topology.peers=4", "rounds=20", "transport.quorum=0.5", "transport.gather=0.5"]
+LATE = ["topology.kind=complete", "topology.peers=4", "rounds=20", "transport.gather={ seconds = 0.5, quorum = 0.5 }"]
 
 
 async def until_round(lives, name, round):

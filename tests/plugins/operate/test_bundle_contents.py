@@ -25,6 +25,7 @@ from p2pfl.plugins.operate.bundles.bundle_files import (
     refuse_others,
 )
 from p2pfl.plugins.operate.bundles.fleet import Fleet
+from p2pfl.plugins.operate.bundles.packages import device_kinds
 
 WHEEL = "p2pfl_mqtt-0.2.0-py3-none-any.whl"
 
@@ -90,7 +91,8 @@ def ward(place, monkeypatch):
 
 def written(*added, observers=()):
     fleet = Fleet.open("plant.toml", out=Path("fleet"), trust_code=True)
-    how = {"broker": "mqtts://127.0.0.1:8883", "machine": "aarch64", "wheel": Path(WHEEL), "now": NOW}
+    kinds = device_kinds([], peers=fleet.peers)
+    how = {"brokers": ["mqtts://127.0.0.1:8883"], "kinds": kinds, "wheel": Path(WHEEL), "now": NOW}
     return fleet, fleet.write(**how, observers=observers, added=[Path(each) for each in added])
 
 
@@ -106,6 +108,7 @@ def test_bundles_have_code_graphs_and_models_and_no_file_that_may_be_data():
         "requirements.txt",
         "torch.txt",
         WHEEL,
+        "Containerfile",
         "install.sh",
         "p2pfl-peer.service",
         "README.txt",

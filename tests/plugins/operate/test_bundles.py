@@ -14,7 +14,16 @@ from p2pfl.cli import main
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.plugins.operate.bundles.bundle_files import check_name
-from p2pfl.plugins.operate.bundles.fleet import LOCKS, MACHINES, Fleet, extras, requirements, torch_requirement
+from p2pfl.plugins.operate.bundles.fleet import Fleet
+from p2pfl.plugins.operate.bundles.packages import (
+    LOCKS,
+    MACHINES,
+    device_kinds,
+    extras,
+    locked_requirements,
+    torch_requirement,
+    wheel_requirement,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,6 +38,7 @@ def test_bundles_hold_no_secret_and_the_same_input_gives_the_same_bytes(place):
         "requirements.txt",
         "torch.txt",
         "p2pfl_mqtt-0.2.0-py3-none-any.whl",
+        "Containerfile",
         "install.sh",
         "p2pfl-peer.service",
         "README.txt",
@@ -117,7 +127,7 @@ def test_a_file_that_would_replace_one_of_the_bundle_is_refused(place, name):
     (place / "plant.toml").write_text(PLANT.replace("[model]", f'[model]\npretrained = "{name}"'))
     fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
     with pytest.raises(InputError, match="has the name of another file of a bundle; rename it"):
-        fleet.write(broker="mqtts://127.0.0.1:8883", machine="aarch64", wheel=wheel, now=NOW)
+        fleet.write(brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW)
     assert not fleet.out.exists()
 
 
@@ -233,8 +243,7 @@ def test_a_bundle_requires_the_extras_of_its_experiment_and_the_wheel(place):
     wheel = place / "p2pfl_mqtt-0.2.0-py3-none-any.whl"
     wine = read(place / "plant.toml")
     assert extras(wine) == ["local"]
-    text = requirements(wine, machine="aarch64", wheel=wheel)
-    assert re.search(r"^scikit-learn==", text, re.MULTILINE)
-    assert text.endswith(f"./{wheel.name} --hash=sha256:{hashlib.sha256(b'a wheel').hexdigest()}\n")
+    assert re.search(r"^scikit-learn==", locked_requirements(wine, machine="aarch64"), re.MULTILINE)
+    assert wheel_requirement(wheel) == f"./{wheel.name} --hash=sha256:{hashlib.sha256(b'a wheel').hexdigest()}\n"
     own = read({"data": {"name": "own:load"}, "privacy": {"mode": "independent", "epsilon": 2.0}})
     assert extras(own) == ["privacy"]

@@ -135,7 +135,7 @@ def test_an_access_list_that_forbids_to_publish_is_named(site, version):
     acl = site.broker / "acl"
     acl.write_text(acl.read_text().replace("pattern write p2pfl/v1/small/peer/%u/pub/#", ""))
     with site.listening():
-        topics = site.found("topics", f"transport.version={version}")
+        topics = site.found("topics", f"transport.mqtt.version={version}")
     assert topics.status == "problem"
     assert f"refuses to publish on {ROOT}/peer0/pub/doctor (Not authorized)" in topics.message
 

@@ -19,6 +19,7 @@ from p2pfl.experiment import read
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.hardened import configuration
 from p2pfl.plugins.operate.bundles.fleet import Fleet
+from p2pfl.plugins.operate.bundles.packages import device_kinds
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.privacy.keys.key_requests import DeviceRequest, request
 
@@ -52,7 +53,9 @@ def fleet(tmp_path, monkeypatch):
 
 def written(fleet, **how):
     wheel = Path("p2pfl_mqtt-0.2.0-py3-none-any.whl")
-    fleet.write(broker="mqtts://127.0.0.1:8883", machine="aarch64", wheel=wheel, now=NOW, **how)
+    fleet.write(
+        brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW, **how
+    )
     return fleet
 
 
@@ -184,7 +187,7 @@ def test_mosquitto_refuses_a_revoked_certificate_and_no_other(fleet):
         return "user root\n" + (text if listed else re.sub("crlfile.*\n", "", text))
 
     def admitted(peer, port):
-        context = ssl.create_default_context(cafile=folder / "broker.pem")
+        context = ssl.create_default_context(cafile=folder / "ca.pem")
         context.load_cert_chain(fleet.out / peer / "certificate.pem", Path(f"device-{peer}") / f"{peer}.key")
         with (
             ssl.create_connection(("127.0.0.1", port)) as plain,

@@ -178,7 +178,7 @@ SENTENCES = [
         notices.QualityLowered(**ME, message="the broker refuses the subscription a/b"),
         (
             "the broker refuses the subscription a/b; at quality of service 0 it grants the subscription, so this peer "
-            "goes on with that: set transport.qos = 0, as clusters of brokers need it"
+            "goes on with that: set transport.mqtt.qos = 0, as clusters of brokers need it"
         ),
     ),
     (

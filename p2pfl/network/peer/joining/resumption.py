@@ -57,8 +57,9 @@ async def gather_neighbours(
     begun = kept or (former.journal is not None and former.journal.released >= 0)
     membership = connection.session.membership
     together = bool(begun) and not played and restarts_together(plan)
-    within = max(settings.gather, settings.outage) if together else settings.gather
-    error = await connection.gather(quorum=settings.quorum, within=within, together=together)
+    gather = settings.gathering
+    within = max(gather.seconds, settings.outage) if together else gather.seconds
+    error = await connection.gather(quorum=gather.quorum, within=within, together=together)
     if error is not None and played:
         me = membership.me.peer
         notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))

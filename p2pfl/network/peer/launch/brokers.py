@@ -59,8 +59,8 @@ def access_of(experiment: Experiment, peer: str, *, environment: Mapping[str, st
         ca=_path(settings.ca),
         certificate=_path(settings.certificate),
         key=_path(settings.key),
-        version=settings.version,
-        qos=settings.qos,
+        version=settings.mqtt.version,
+        qos=settings.mqtt.qos,
         limit=settings.chunk + HEAD,
     )
 

@@ -192,6 +192,7 @@ class Ended:
                 incarnation=None if source is None else FIRST,  # as a simulation has
                 observe=lambda record, _: self.record(record),
                 notice=self.log.observe,
+                now=self.log.now,
             ) as peer:
                 try:
                     self.states[name] = peer, await peer.run()

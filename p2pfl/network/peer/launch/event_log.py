@@ -99,20 +99,25 @@ class EventLog:
         Run that keeps the lines.
     now
         Returns the time in UTC.
+
+    Attributes
+    ----------
+    now
+        As given.
     """
 
     def __init__(self, run: Run, *, now: Callable[[], datetime]) -> None:
         self._run = run
-        self._now = now
+        self.now = now
         self._changes = Changes()
 
     def record(self, record: Record) -> None:
         """Write down the record of a round."""
-        self._run.record([msgspec.structs.replace(record, time=self._now())])
+        self._run.record([msgspec.structs.replace(record, time=self.now())])
 
     def observe(self, event: object) -> None:
         """Write down an event, unless it is one of those that come again and again."""
-        now = self._now()
+        now = self.now()
         if notices := [*self._changes.notices(event, now=now.timestamp())]:
             self._run.log([msgspec.structs.replace(notice, time=now) for notice in notices])
 

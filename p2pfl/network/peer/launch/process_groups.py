@@ -83,12 +83,14 @@ def stretch_timeouts(table: Mapping[str, Any], *, by: int) -> dict[str, Any]:
 
     Examples
     --------
-    >>> stretch_timeouts({"rounds": 3, "transport": {"patience": 30.0, "gather": 60.0, "qos": 1}}, by=2)
-    {'rounds': 3, 'transport': {'patience': 60.0, 'gather': 120.0, 'qos': 1}}
+    >>> stretch_timeouts({"rounds": 3, "transport": {"patience": 30.0, "gather": 60.0, "chunk": 9}}, by=2)
+    {'rounds': 3, 'transport': {'patience': 60.0, 'gather': 120.0, 'chunk': 9}}
     """
     transport = dict(table["transport"])
-    for name in ("patience", "gather"):
-        transport[name] *= by
+    transport["patience"] *= by
+    gather = transport["gather"]
+    quorum = isinstance(gather, dict)
+    transport["gather"] = gather | {"seconds": gather["seconds"] * by} if quorum else gather * by
     return {**table, "transport": transport}
 
 

@@ -36,7 +36,9 @@ from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.files import DRIVE, Disk, replace
 from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
+from p2pfl.experiment.timetable import Position
 from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
+from p2pfl.network.peer.storage.later_versions import LaterVersionError, check_known
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.results.evidence import KEY_SUFFIX, SUFFIX
@@ -62,6 +64,8 @@ class Checkpoint:
         By which all scale their features, where they agreed on them.
     data
         Rows that the peer has, where it reads its data again.
+    pace
+        Position in the timetable of the run.
     """
 
     peer: str
@@ -73,6 +77,7 @@ class Checkpoint:
     bytes_in: int = 0
     statistics: Statistics | None = None
     data: DataPosition | None = None
+    pace: Position | None = None
 
 
 def rounds_apart(plan: Plan) -> int:
@@ -119,6 +124,7 @@ class _Note(msgspec.Struct, frozen=True):
     bytes_out: int
     bytes_in: int
     data: DataPosition | None = None
+    pace: Position | None = None
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
@@ -136,7 +142,7 @@ def pack(checkpoint: Checkpoint) -> bytes:
     tensors |= {f"books.{name}": torch.from_numpy(np.ascontiguousarray(row)) for name, row in c.rows.items()}
     tensors |= {} if c.statistics is None else c.statistics.tensors()
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in, c.data)).decode()
+    note = msgspec.json.encode(_Note(c.peer, c.round, c.page, c.bytes_out, c.bytes_in, c.data, c.pace)).decode()
     return save(tensors, {"note": note, "hash": _digest(tensors, note)})
 
 
@@ -147,6 +153,8 @@ def unpack(data: bytes) -> Checkpoint:
     ------
     StorageError
         If a byte has changed, or some are missing.
+    LaterVersionError
+        If a later version has written it, with fields that the next write would lose.
     """
     try:
         tensors = load(data)
@@ -157,6 +165,7 @@ def unpack(data: bytes) -> Checkpoint:
         raise StorageError(f"the file is no checkpoint ({error})") from None
     if _digest(tensors, about["note"]) != about.get("hash"):
         raise StorageError("the checkpoint has changed since it was written")
+    check_known(msgspec.json.decode(about["note"]), msgspec.json.decode(msgspec.json.encode(note)))
     rows = {
         name.removeprefix("books."): tensors.pop(name).numpy() for name in list(tensors) if name.startswith("books.")
     }
@@ -168,7 +177,7 @@ def unpack(data: bytes) -> Checkpoint:
     state = State.restore(tensors.pop("rows"), tensors)
     statistics = Statistics(**scale) if scale else None
     return Checkpoint(
-        note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics, note.data
+        note.peer, note.round, state, note.page, rows, note.bytes_out, note.bytes_in, statistics, note.data, note.pace
     )
 
 
@@ -292,6 +301,8 @@ class CheckpointStore:
                 raise StorageError(
                     f"{path} cannot be read ({error.strerror}); check its permissions and the disk"
                 ) from None
+            except LaterVersionError as error:
+                raise error.refusal(path) from None
             except StorageError as error:
                 damaged = CheckpointDamaged(peer=self.peer, file=str(path), message=str(error), previous=previous)
                 self.damaged.append(damaged)
@@ -388,6 +399,8 @@ class CheckpointStore:
             return decode_journal(self.disk.read(self._journal))
         except FileNotFoundError:
             return None
+        except LaterVersionError as error:
+            raise error.refusal(self._journal) from None
         except (OSError, StorageError) as error:
             raise RunError(
                 f"{self._journal} cannot be used: {error}; begin a new run, because without the journal masks could be "

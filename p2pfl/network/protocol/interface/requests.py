@@ -90,6 +90,19 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """Request to state in heartbeats, which are rare meanwhile, that this peer pauses before a round; 0 ends it.
+
+    Parameters
+    ----------
+    seconds
+        Seconds until the round begins.
+    """
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Open:
     """Request to begin a gossip step, with the neighbours whose models are needed in it, in order.
 
@@ -279,6 +292,7 @@ Request = (
     | Begin
     | Tolerate
     | Turn
+    | Pause
     | Open
     | Offer
     | Expect

@@ -292,7 +292,7 @@ def absence_error(membership: Membership, *, within: float) -> PeerError:
     refused = list(membership.refused.values())
     why = "".join(f"; {text(refusal)}" for refusal in refused)
     return PeerError(
-        f"{' and '.join(who)} within {within:g} s; start them, or lower transport.quorum{why}",
+        f"{' and '.join(who)} within {within:g} s; start them, or lower transport.gather.quorum{why}",
         absent=absent,
         gone=gone,
         refused=refused,

@@ -113,6 +113,6 @@ def _mute(peer: str, *, size: int) -> TransportError:
     return TransportError(
         f"the broker did not return this peer's own message of {size} bytes within {ECHO:g} s; lower transport.chunk, "
         "raise the broker's limit (message_size_limit of mosquitto), or check that the broker lets the client that "
-        f'transport.credentials or transport.certificate names publish as "{peer}" (with transport.version = 5 the '
-        "broker reports a refusal)"
+        f'transport.credentials or transport.certificate names publish as "{peer}" (with transport.mqtt.version = 5 '
+        "the broker reports a refusal)"
     )

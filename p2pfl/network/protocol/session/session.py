@@ -26,7 +26,7 @@ from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.run_end import AccountSettlement, Departure
 from p2pfl.network.protocol.session.session_totals import Totals
-from p2pfl.network.protocol.session.shared import PULSE, Shared, Waiter
+from p2pfl.network.protocol.session.shared import PULSE, RARE_PULSE, Shared, Waiter
 from p2pfl.network.protocol.session.start_wait import StartWait
 from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.protocol.timing.pace import Pace
@@ -76,6 +76,8 @@ class Session:
         Seconds to wait for a neighbour that computes its part of a total, as its heartbeats show.
     last
         Last round of the run.
+    longest_pause
+        Seconds of the longest pause between two rounds.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
     commits
@@ -104,12 +106,14 @@ class Session:
         patience: float,
         outage: float = 0.0,
         last: int = plausible.UNLIMITED,
+        longest_pause: float = 0.0,
         sums: bool = False,
         commits: bool = False,
     ) -> None:
         codec.bound(plausible.largest(row_bytes))
         ledgers = PeerLedgers(membership.me.peer) if ledgers is None else ledgers
-        self.shared = shared = Shared(codec, membership, mailbox, edges, ledgers, row_bytes, patience, last)
+        known = codec, membership, mailbox, edges, ledgers
+        self.shared = shared = Shared(*known, row_bytes, patience, last, longest_pause)
         self.summing = False
         self.streams = streams = Streams(shared, chunk=chunk)
         self.neighbours = Neighbours(shared, streams)
@@ -142,6 +146,7 @@ class Session:
         }
         self._beat = math.inf  # time at which the next heartbeat is due
         self._looked = 0.0  # time of the last heartbeat
+        self._quiet = math.inf  # time from which heartbeats are rare, in a pause
         self._lost = False  # True after a lost connection, until this peer has announced its return
         self._alarm = math.inf  # time at which the shell wakes the session
 
@@ -227,6 +232,18 @@ class Session:
         """Ledgers of what was sent to and received from each neighbour."""
         return self.shared.ledgers
 
+    @property
+    def pauses(self) -> bool:
+        """True if present neighbours state that they pause, and none that it does not."""
+        there = self.membership.present & self.streams.senders
+        return bool(there) and there <= self.shared.timeouts.pauses.keys()
+
+    def has_begun(self, round: int) -> bool:
+        """Return whether a present neighbour has begun a round, or has ended its pause before it."""
+        there, timeouts = self.membership.present, self.shared.timeouts
+        moved = self.shared.progress.moved_rounds(there - timeouts.pauses.keys())
+        return not there.isdisjoint(timeouts.resumed) or any(reached >= round for reached in moved)
+
     # ------------------------------------------------------------------ outcomes of effects
 
     def _finish_write(self, _: events.Stored) -> None:
@@ -256,6 +273,21 @@ class Session:
 
     def _turn(self, event: requests.Turn) -> None:
         self.shared.timeouts.pace.begin(event.round, now=self.shared.now)
+
+    def _pause(self, event: requests.Pause) -> None:
+        """Begin, prolong or end the pause before a round; let the neighbours know at once that it begins or ends."""
+        shared, paused = self.shared, self.shared.pause is not None
+        if event.seconds <= 0:
+            shared.pause, self._quiet = None, math.inf
+            if self._beat < math.inf:  # else it is being published
+                self._beat = min(self._beat, shared.now + PULSE)
+        else:
+            if not paused:
+                shared.timeouts.resumed.clear()
+                self._quiet = shared.now + shared.patience
+            shared.pause = shared.now + event.seconds
+        if paused != (event.seconds > 0):
+            self.streams.pulses()
 
     # ------------------------------------------------------------------ from the first to the last round
 
@@ -323,7 +355,8 @@ class Session:
 
     def _finish_heartbeat(self) -> None:
         """Run the periodic tasks that follow each heartbeat."""
-        self._beat = self.shared.now + PULSE
+        rare = self.shared.now >= self._quiet and self.streams.idle and not self.shared.active
+        self._beat = self.shared.now + (RARE_PULSE if rare else PULSE)
         self.presence.bury()
         if self._lost:  # others may have received the Last Will even if this peer has not
             self._lost = False
@@ -349,6 +382,7 @@ class Session:
         requests.Begin: _begin,
         requests.Tolerate: _tolerate,
         requests.Turn: _turn,
+        requests.Pause: _pause,
         requests.Open: lambda self, event: self.waiting.open(event.gossip_step, event.senders, since=event.since),
         requests.Offer: lambda self, event: self.sending.offer(event),
         requests.Expect: lambda self, event: self.waiting.expect(event.sender, keep=event.keep),

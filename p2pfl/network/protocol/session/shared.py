@@ -24,6 +24,9 @@ Waiter = Literal["sending", "waiting", "totals", "commits", "gathering", "settli
 PULSE = 1.0
 """Seconds between heartbeats."""
 
+RARE_PULSE = 60.0
+"""Seconds between heartbeats in a pause, from when all that was sent has had time to arrive."""
+
 
 @dataclass
 class Shared:
@@ -41,6 +44,8 @@ class Shared:
         Seconds without progress after which this peer stops waiting for a neighbour.
     last
         Last round that anybody may play, see :data:`~p2pfl.network.protocol.incoming.plausible.AFTER`.
+    longest_pause
+        Seconds of the longest pause between two rounds.
 
     Attributes
     ----------
@@ -62,6 +67,8 @@ class Shared:
         Seconds within which a peer whose Last Will arrived may still return.
     work
         Work of this peer so far, which its heartbeats include.
+    pause
+        Time at which this peer ends its pause between two rounds; ``None`` outside of one.
     now
         Time of the current event.
     effects
@@ -80,6 +87,7 @@ class Shared:
     row_bytes: int
     patience: float
     last: int = plausible.UNLIMITED
+    longest_pause: float = 0.0
     progress: NeighbourProgress = field(default_factory=NeighbourProgress)
     timeouts: Timeouts = field(default_factory=lambda: Timeouts(period=PULSE, patience=0.0))
     allowance: Allowance = field(default_factory=Allowance)
@@ -90,13 +98,14 @@ class Shared:
     total: Digest | None = None
     grace: float = 0.0
     work: int = 0
+    pause: float | None = None
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)
     stores: deque[Literal["sending", "commits"]] = field(default_factory=deque)
     active: set[Waiter] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.timeouts.patience = self.patience
+        self.timeouts.patience, self.timeouts.longest_pause = self.patience, self.longest_pause
 
     @property
     def me(self) -> Announcement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from p2pfl.core.errors import DecodeError
@@ -221,7 +222,8 @@ class Streams:
                 reached.update(listeners)
                 tail, head, incarnation = outbox.tail, outbox.head, shared.me.incarnation
                 stream = incarnation, outbox.phase, tail, head, round, step
-                yield Pulse(*stream, shared.waiting, shared.first, shared.total, shared.work)
+                pause = 0 if shared.pause is None else max(1, math.ceil(shared.pause - shared.now))
+                yield Pulse(*stream, shared.waiting, shared.first, shared.total, shared.work, pause)
 
     def _pump(self, outbox: Outbox) -> None:
         for chunk in outbox.ready():

@@ -75,6 +75,7 @@ class Detector:
     least: int = MIN_INTERVALS
     deviation: float = DEVIATION
     _received: dict[str, _Received] = field(default_factory=dict)
+    _rests: dict[str, float] = field(default_factory=dict)  # by peer, until when it has said that it is quiet
 
     def receive(self, peer: str, *, now: float, beat: bool = False) -> None:
         """Record a message of a peer at a time in seconds, a heartbeat or any other."""
@@ -84,12 +85,21 @@ class Detector:
             return
         received.last = max(received.last, now)
         if beat and now - received.beat >= self.period / 2:
-            received.intervals.append(now - received.beat)
+            if peer not in self._rests:  # heartbeats are rare while it rests
+                received.intervals.append(now - received.beat)
             received.beat = now
+
+    def rest(self, peer: str, *, until: float | None) -> None:
+        """Suspect a peer not before a time, because it has said that it is quiet until then; ``None`` ends that."""
+        if until is None:
+            self._rests.pop(peer, None)
+        else:
+            self._rests[peer] = until
 
     def forget(self, peer: str) -> None:
         """Forget a peer's earlier incarnation."""
         self._received.pop(peer, None)
+        self._rests.pop(peer, None)
 
     def stand(self, seconds: float, *, now: float) -> None:
         """Leave out time in which this peer itself could receive nothing."""
@@ -105,7 +115,8 @@ class Detector:
         mean = fmean(received.intervals)
         variance = fmean((each - mean) ** 2 for each in received.intervals)
         deviation = max(self.deviation * self.period, math.sqrt(variance))
-        later = 0.5 * math.erfc((now - received.last - mean) / (deviation * math.sqrt(2)))
+        silent = now - max(received.last, self._rests.get(peer, received.last))
+        later = 0.5 * math.erfc((silent - mean) / (deviation * math.sqrt(2)))
         return -math.log10(later) if later > 0 else math.inf
 
     def find_suspects(self, *, now: float) -> frozenset[str]:

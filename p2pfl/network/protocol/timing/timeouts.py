@@ -15,6 +15,8 @@ class Timeouts:
         Seconds between heartbeats.
     patience
         Seconds without progress after which the peer continues without a neighbour.
+    longest_pause
+        Seconds of the longest pause between two rounds that a neighbour may state; more counts as this.
 
     Attributes
     ----------
@@ -24,6 +26,10 @@ class Timeouts:
         Neighbours that are silent for too long, as the ``detector`` decides.
     detector, pace
         Decide on the silent and on the slow.
+    pauses
+        By neighbour that pauses before its next round: the time at which it begins, as it states.
+    resumed
+        Neighbours that have begun a round since this peer pauses.
 
     Examples
     --------
@@ -40,8 +46,10 @@ class Timeouts:
     [20.0, 85.0, 80.0]
     """
 
-    def __init__(self, *, period: float, patience: float) -> None:
-        self.period, self.patience = period, patience
+    def __init__(self, *, period: float, patience: float, longest_pause: float = 0.0) -> None:
+        self.period, self.patience, self.longest_pause = period, patience, longest_pause
+        self.pauses: dict[str, float] = {}
+        self.resumed: set[str] = set()
         self.allowed = False
         self.suspected: frozenset[str] = frozenset()
         self.detector = Detector(period=period)
@@ -54,6 +62,16 @@ class Timeouts:
         was_suspected = peer in self.suspected
         self.suspected -= {peer}
         return was_suspected
+
+    def receive_pause(self, peer: str, seconds: float, *, now: float) -> None:
+        """Record the pause that a neighbour's heartbeat states; 0 is none."""
+        seconds = min(seconds, self.longest_pause)
+        if seconds:
+            self.pauses[peer] = now + seconds
+            self.resumed.discard(peer)
+        elif self.pauses.pop(peer, None) is not None:
+            self.resumed.add(peer)
+        self.detector.rest(peer, until=self.pauses.get(peer))
 
     def waits(self, peer: str, *, now: float) -> None:
         """Record that a neighbour that does not wait for this peer waits itself."""
@@ -86,6 +104,8 @@ class Timeouts:
     def forget(self, peer: str) -> None:
         """Forget a neighbour."""
         self._waits.pop(peer, None)
+        self.pauses.pop(peer, None)
+        self.resumed.discard(peer)
         self.detector.forget(peer)
         self.suspected -= {peer}
 

@@ -175,6 +175,8 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
         The last total that it was given; ``None`` before the first.
     work
         Processor time that its computations have used, in tenths of seconds: it grows while the sender computes.
+    pause
+        Seconds until it begins its next round, in the pause between two rounds; 0 outside of one.
     """
 
     incarnation: bounds.Incarnation
@@ -187,6 +189,7 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     first: bounds.Round | None = None
     total: Digest | None = None
     work: bounds.Number = 0
+    pause: bounds.Number = 0
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tomli_w
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import p2pfl
@@ -24,7 +24,7 @@ from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.network.protocol.wire.message_codec import rights
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.hardened import configure
-from p2pfl.plugins.operate.bundles.authority import Authority
+from p2pfl.plugins.operate.bundles.authority import Authority, fleet_name
 from p2pfl.plugins.operate.bundles.bundle_files import (
     NeighbouringFiles,
     check_experiment,
@@ -35,19 +35,20 @@ from p2pfl.plugins.operate.bundles.bundle_files import (
     name_files,
     refuse_others,
 )
-from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
-
-LOCKS = Path(__file__).with_name("locks")
-
-Machine = Literal["aarch64", "x86_64"]
-
-MACHINES: tuple[Machine, ...] = ("aarch64", "x86_64")
-"""Architectures of which there are locks."""
-
-SCIKIT_DATA = {"digits", "breast_cancer", "wine", "diabetes"}
-"""Data sets that scikit-learn ships."""
+from p2pfl.plugins.operate.bundles.packages import (
+    DeviceKind,
+    locked_pythons,
+    locked_requirements,
+    torch_requirement,
+    wheel_requirement,
+)
+from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner, broker_folders
+from p2pfl.plugins.operate.bundles.wheels import WHEELS, DownloadedWheels, copy_wheels, download_wheels
 
 TEMPLATES = Path(__file__).with_name("templates")
+
+BROKER_TEMPLATES = Path(__file__).with_name("broker")
+"""Templates of what installs a broker."""
 
 README = Path(__file__).with_name("observer") / "README.txt"
 """Template of what an observer reads."""
@@ -76,6 +77,23 @@ class WrittenFleet:
     hosts: Sequence[str]
     contents: Mapping[Path, Sequence[str]]
     left: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BundlePackages:
+    """Packages of a kind of device.
+
+    Attributes
+    ----------
+    torch, requirements
+        Texts of ``torch.txt``, and of ``requirements.txt`` without p2pfl itself.
+    wheels
+        The wheels, if bundles have them.
+    """
+
+    torch: str
+    requirements: str
+    wheels: DownloadedWheels | None = None
 
 
 @dataclass(frozen=True)
@@ -127,21 +145,22 @@ class Fleet:
     def write(
         self,
         *,
-        broker: str,
-        machine: Machine,
+        brokers: Sequence[str],
+        kinds: Mapping[str, DeviceKind],
         wheel: Path,
         now: dt.datetime,
         observers: Sequence[str] = (),
         added: Sequence[Path] = (),
+        wheels: bool = False,
     ) -> WrittenFleet:
         """Write the folder of the broker and a bundle for each device; keep keys, certificates and rosters.
 
         Parameters
         ----------
-        broker
-            URL at which devices reach the broker.
-        machine
-            Architecture of the devices.
+        brokers
+            URLs at which devices reach the broker; the first that answers serves, the others are for when it fails.
+        kinds
+            Kind of each device.
         wheel
             Wheel of p2pfl.
         now
@@ -150,6 +169,8 @@ class Fleet:
             Names of further observers.
         added
             Files beside the experiment that bundles have besides modules, graphs, weights and models.
+        wheels
+            Whether bundles have the wheels of all packages, which pip downloads here.
 
         Returns
         -------
@@ -159,64 +180,69 @@ class Fleet:
         Raises
         ------
         InputError
-            The URL, the wheel, a file beside the experiment or an earlier file cannot be used, or a bundle has a file
-            that does not belong into it.
+            The URL, the wheel, a file beside the experiment or an earlier file cannot be used, a bundle has a file
+            that does not belong into it, or a package has no wheel for a device.
         StorageError
             A file cannot be written.
         """
-        where = Address.parse(broker)
-        if where.scheme != "mqtts":
-            raise InputError(
-                f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
-            )
+        addresses = [Address.parse(each) for each in brokers]
+        for where in addresses:
+            if where.scheme != "mqtts":
+                raise InputError(
+                    f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
+                )
         check_observers(observers, peers=self.peers)
         if observers and self.experiment.telemetry.share == "none":
             raise InputError(
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
             )
-        needed = requirements(self.experiment, machine=machine, wheel=wheel)
+        self._check_home()
+        own = wheel_requirement(wheel)
         fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
         fixed |= {path.name for path in TEMPLATES.iterdir()}
         carried = self._files_beside(added)
         beside = name_files(self.source.parent, carried, taken=fixed)
         graphs = name_files(self.source.parent, self._files.graphs(), taken=fixed)
         for peer in self.peers:
-            refuse_others(self.out / peer, {*fixed, *beside, *_written_files(self.out / peer)})
+            refuse_others(self.home / peer, {*fixed, *beside, *_written_files(self.home / peer)})
         for name in {*self.observers, *observers}:
-            refuse_others(self.out / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
+            refuse_others(self.home / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
         for name in observers:
-            _put(self.out / "observers" / name / README.name, b"")
+            _put(self.home / "observers" / name / README.name, b"")
+        packages = {kind: self._packages(kind, wheels=wheels) for kind in {*kinds.values()}}
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
-        folder = self.out / "broker"
-        _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
-        self.signer(now=now).renew()
-        listen = "127.0.0.1" if where.here else "0.0.0.0"  # noqa: S104 (clients need a certificate)
-        hosts = configure(
-            folder, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
-        )
+        signer = self.signer(now=now)
+        hosts = [*dict.fromkeys(host for each in self._write_brokers(addresses, authority, signer) for host in each)]
+        trusted = self._trusted(authority)
         contents = {
-            self.out / peer: self._bundle(
-                peer, broker=str(where), machine=machine, wheel=wheel, needed=needed, beside=beside
+            self.home / peer: self._bundle(
+                peer,
+                brokers=addresses,
+                kind=kinds[peer],
+                packages=packages[kinds[peer]],
+                own=(wheel, own),
+                beside={"broker.pem": trusted, **{inner: content(path) for inner, path in beside.items()}},
             )
             for peer in self.peers
         }
         for name in self.observers:
-            contents[self.out / "observers" / name] = self._observer(name, broker=str(where), graphs=graphs)
+            files = {"broker.pem": trusted, **{inner: path.read_bytes() for inner, path in graphs.items()}}
+            contents[self.home / "observers" / name] = self._observer(name, brokers=addresses, beside=files)
+        signer.adopt(self._other_homes())
         return WrittenFleet(hosts, contents, self._files.find_left(carried))
 
-    def _observer(self, name: str, *, broker: str, graphs: Mapping[str, Path]) -> list[str]:
+    def _observer(self, name: str, *, brokers: Sequence[Address], beside: Mapping[str, bytes]) -> list[str]:
         """Write the folder of one observer: nothing with which they could train, and no data."""
-        folder = self.out / "observers" / name
+        folder = self.home / "observers" / name
         marks = {"PEER": name, "NAME": self.experiment.name, "FILE": self._file, "VERSION": p2pfl.__version__}
         coded = {key for key, each in plain(self.experiment).items() if references({key: each})} - {"topology"}
         unseen = {*UNSEEN_SECTIONS, *coded}
-        table = {key: each for key, each in self._table(name, broker=broker).items() if key not in unseen}
+        table = {key: each for key, each in self._table(name, brokers=brokers).items() if key not in unseen}
         table.get("privacy", {}).pop("budget", None)
         made = {
             self._file: tomli_w.dumps(table).encode(),
-            "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
             README.name: fill_template(README.read_text("utf-8"), marks).encode(),
-            **{inner: path.read_bytes() for inner, path in graphs.items()},
+            **beside,
         }
         for inner, data in made.items():
             _put(folder / inner, data)
@@ -237,64 +263,142 @@ class Fleet:
         """Name of the experiment file in each bundle."""
         return f"{self.experiment.name}.toml"
 
+    def _packages(self, kind: DeviceKind, *, wheels: bool) -> BundlePackages:
+        """Return the requirements of a kind of device, with their wheels if bundles have these."""
+        torch = torch_requirement(kind.machine)
+        requirements = locked_requirements(self.experiment, machine=kind.machine)
+        if wheels:
+            found = download_wheels(kind, torch=torch, requirements=requirements, folder=self.out / WHEELS)
+            return BundlePackages(found.torch, requirements, found)
+        if not {*kind.pythons} <= {*locked_pythons(kind.machine)}:
+            raise InputError(
+                f"the lock of {kind.machine} has no torch for Python {kind.python}; add --wheels, which takes the one "
+                "that pip finds here"
+            )
+        return BundlePackages(torch, requirements)
+
     def _bundle(
-        self, peer: str, *, broker: str, machine: Machine, wheel: Path, needed: str, beside: Mapping[str, Path]
+        self,
+        peer: str,
+        *,
+        brokers: Sequence[Address],
+        kind: DeviceKind,
+        packages: BundlePackages,
+        own: tuple[Path, str],
+        beside: Mapping[str, bytes],
     ) -> list[str]:
         """Write the bundle of one device, and remove what an earlier call has written and this one does not."""
-        folder, file = self.out / peer, self._file
-        files = [file, "broker.pem", *sorted(beside)]
+        folder, file = self.home / peer, self._file
+        wheel, needed = own
+        digests = {} if packages.wheels is None else packages.wheels.digests
+        files = [file, *sorted(beside)]
         marks = {
             "PEER": peer,
             "NAME": self.experiment.name,
             "FILE": file,
             "FILES": " ".join(files),
-            "MACHINE": machine,
-            **dict(zip(("LOWEST", "HIGHEST"), pythons(machine), strict=True)),
+            "MACHINE": kind.machine,
+            "LOWEST": kind.pythons[0],
+            "HIGHEST": kind.pythons[-1],
             "VERSION": p2pfl.__version__,
             "TRUST": " --trust-code" if unlisted_code(plain(self.experiment)) else "",
         }
         made = {
-            file: tomli_w.dumps(self._table(peer, broker=broker)).encode(),
-            "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
-            "requirements.txt": needed.encode(),
-            "torch.txt": torch_requirement(machine).encode(),
+            file: tomli_w.dumps(self._table(peer, brokers=brokers)).encode(),
+            "requirements.txt": f"{packages.requirements}{needed}".encode(),
+            "torch.txt": packages.torch.encode(),
             wheel.name: wheel.read_bytes(),
-            **{name: content(path) for name, path in beside.items()},
+            **beside,
             **{
                 path.name: fill_template(path.read_text("utf-8"), marks).encode()
                 for path in sorted(TEMPLATES.iterdir())
             },
         }
-        for name in {*_written_files(folder)} - {*made}:
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in made.items()}
+        hashes |= {f"{WHEELS}/{name}": digest for name, digest in digests.items()}
+        for name in {*_written_files(folder)} - {*hashes}:
             (folder / name).unlink(missing_ok=True)
         for name, data in made.items():
             _put(folder / name, data, mode=0o755 if name == "install.sh" else 0o644)
-        sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(made.items()))
+        if packages.wheels is not None:
+            copy_wheels(packages.wheels, folder / WHEELS)
+        elif (folder / WHEELS).is_dir():
+            (folder / WHEELS).rmdir()
+        sums = "".join(f"{digest}  {name}\n" for name, digest in sorted(hashes.items()))
         _put(folder / HASH_FILE, sums.encode())
         if self.observers:
-            listed = self.out / "observers.toml"
+            listed = self.home / "observers.toml"
             _put(folder / "observers.toml", listed.read_bytes() if listed.exists() else b"[peers]\n")
         read(folder / file, trust_code=True)  # as the device will
-        return sorted(made)
+        return sorted(hashes)
 
-    def _table(self, peer: str, *, broker: str) -> dict[str, Any]:
+    def _table(self, peer: str, *, brokers: Sequence[Address]) -> dict[str, Any]:
         """Return the experiment file for a device, with its own relative paths."""
         table = tomllib.loads(self.source.read_text("utf-8"))
         transport = {key: value for key, value in table.get("transport", {}).items() if key != "credentials"}
+        urls = [str(each) for each in brokers]
+        broker = urls if len(urls) > 1 else urls[0]
         ours = {"broker": broker, "ca": "broker.pem", "certificate": "certificate.pem", "key": f"keys/{peer}.key"}
         mine = {"transport": transport | ours, "trust": {"keys": "keys", "roster": "roster.toml"}}
         if self.observers:
             mine["telemetry"] = table.get("telemetry", {}) | {"observers": "observers.toml"}
         return table | mine
 
+    @property
+    def home(self) -> Path:
+        """Folder with the bundles: that of the fleet, and for a further experiment one of its name in it."""
+        first = fleet_name(self.out / "authority")
+        return self.out if first in {None, self.experiment.name} else self.out / self.experiment.name
+
+    def _check_home(self) -> None:
+        """Refuse an experiment with the name of another folder of the fleet."""
+        if self.home != self.out:
+            check_peers([self.experiment.name])
+            if (self.home / HASH_FILE).exists():
+                raise InputError(f"{self.home} is the bundle of a device; rename the experiment")
+
+    def _other_homes(self) -> list[Path]:
+        """Return the folders with bundles of other experiments of the fleet."""
+        folders = [self.out, *sorted(path for path in self.out.iterdir() if not (path / HASH_FILE).exists())]
+        return [path for path in folders if path != self.home and (path / "roster.toml").is_file()]
+
+    def _write_brokers(
+        self, addresses: Sequence[Address], authority: Authority, signer: RosterSigner
+    ) -> Iterator[Sequence[str]]:
+        """Write a folder for each broker; yield the hosts in its certificate."""
+        folders = [self.out / f"broker{number if number > 1 else ''}" for number in range(1, len(addresses) + 1)]
+        for folder in folders:
+            _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
+            for path in sorted(BROKER_TEMPLATES.iterdir()):
+                text = fill_template(path.read_text("utf-8"), {"NAME": fleet_name(self.out / "authority") or ""})
+                _put(folder / path.name, text.encode(), mode=0o755 if path.suffix == ".sh" else 0o644)
+        signer.renew()
+        for folder, where in zip(folders, addresses, strict=True):
+            yield configure(
+                folder,
+                rights=rights(self.experiment.name),
+                peers=(),
+                host="127.0.0.1" if where.here else "0.0.0.0",  # noqa: S104 (clients need a certificate)
+                public=[where.host],
+                port=where.port,
+                issuer=authority,
+            )
+
+    def _trusted(self, authority: Authority) -> bytes:
+        """Return the certificates that devices trust: the authority's, and those of brokers that it has not signed."""
+        shown = [(folder / "broker.pem").read_bytes() for folder in broker_folders(self.out)]
+        ours = authority.certificate.subject
+        others = [each for each in shown if x509.load_pem_x509_certificate(each).issuer != ours]
+        return b"".join([authority.certificate.public_bytes(Encoding.PEM), *others])
+
     def signer(self, *, now: dt.datetime) -> RosterSigner:
         """Return the rosters and certificates of the fleet."""
-        return RosterSigner(self.out, self.experiment.name, self.peers, self.observers, now)
+        return RosterSigner(self.out, self.home, self.experiment.name, self.peers, self.observers, now)
 
     @property
     def observers(self) -> tuple[str, ...]:
         """Names of those who may look at the devices."""
-        folder = self.out / "observers"
+        folder = self.home / "observers"
         return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
 
 
@@ -315,7 +419,8 @@ def _written_files(folder: Path) -> list[str]:
     """Return the names of the files that an earlier call has written into a bundle."""
     sums = folder / HASH_FILE
     lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
-    return [name for name in (line.partition("  ")[2] for line in lines) if is_plain(name)]
+    names = [line.partition("  ")[2] for line in lines]
+    return [name for name in names if is_plain(name.replace("+", "-"))]  # torch-2.13.0+cpu
 
 
 def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -326,67 +431,3 @@ def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         path.chmod(mode)
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder with --out") from None
-
-
-def extras(experiment: Experiment) -> list[str]:
-    """Return the extras that an experiment needs on a device.
-
-    Examples
-    --------
-    >>> from p2pfl.experiment import read
-    >>> extras(read({"data": {"name": "wine"}, "compression": {"zstd": True}}))
-    ['local', 'zstd']
-    """
-    path = str(experiment.data.options.get("path", ""))
-    wanted = {
-        "local": experiment.data.name in SCIKIT_DATA,
-        "privacy": experiment.privacy.epsilon is not None or bool(experiment.learning.example_noise),
-        "table": path.endswith((".parquet", ".pq")),
-        "zstd": bool(experiment.compression.zstd),
-    }
-    return [extra for extra, needed in wanted.items() if needed]
-
-
-def pythons(machine: Machine) -> tuple[str, str]:
-    """Return the oldest and the newest version of Python for which the locks of an architecture have packages.
-
-    Examples
-    --------
-    >>> pythons("aarch64")
-    ('3.11', '3.14')
-    """
-    [(oldest, newest)] = re.findall(r"\A# Python (3\.\d+) to (3\.\d+)\n", (LOCKS / f"{machine}.txt").read_text("utf-8"))
-    return oldest, newest
-
-
-def torch_requirement(machine: Machine) -> str:
-    """Return the text of ``torch.txt``: a file of its own, because it may name an index, which is for torch alone."""
-    return (LOCKS / f"{machine}-torch.txt").read_text("utf-8")
-
-
-def requirements(experiment: Experiment, *, machine: Machine, wheel: Path) -> str:
-    """Return the text of ``requirements.txt`` for ``pip install --require-hashes --no-deps``: all packages but torch.
-
-    Parameters
-    ----------
-    experiment
-        Experiment that the device runs.
-    machine
-        Its architecture.
-    wheel
-        The wheel of p2pfl, which lies beside ``requirements.txt``.
-
-    Raises
-    ------
-    InputError
-        The wheel cannot be read, or is not one of p2pfl.
-    """
-    if not wheel.name.startswith("p2pfl_mqtt-") or wheel.suffix != ".whl":
-        raise InputError(f"{wheel} is not a wheel of p2pfl; build one with pip wheel --no-deps --wheel-dir dist .")
-    try:
-        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{wheel} cannot be read ({error.strerror}); name the wheel with --wheel") from None
-    names = [machine, *(f"{machine}-{extra}" for extra in extras(experiment))]
-    locked = "".join((LOCKS / f"{name}.txt").read_text("utf-8") for name in names)
-    return f"{locked}./{wheel.name} --hash=sha256:{digest}\n"

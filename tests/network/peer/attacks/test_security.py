@@ -223,7 +223,7 @@ async def test_messages_that_pass_each_other_or_come_twice_have_no_effect(experi
 
 
 async def test_an_absent_peer_that_an_earlier_hello_feigns_is_no_partner_in_masks():
-    changes = ["topology.kind=complete", "topology.peers=4", "transport.gather=1.0", "transport.quorum=0.5"]
+    changes = ["topology.kind=complete", "topology.peers=4", "transport.gather={ seconds = 1.0, quorum = 0.5 }"]
     changes += [
         "privacy.mode=pairwise",
         "privacy.mask=100.0",

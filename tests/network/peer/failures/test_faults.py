@@ -117,7 +117,7 @@ async def test_a_mass_that_no_peer_can_have_is_not_mixed():
 
 
 def test_under_masks_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
-    changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
+    changes = ["data.scale=true", "transport.gather={ seconds = 1.0, quorum = 0.3 }", "transport.patience=2.0"]
     masks = ["privacy.mode=pairwise", "privacy.partners=1", "privacy.departures=go_on"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])
     with pytest.raises(ExceptionGroup) as caught:
@@ -128,7 +128,7 @@ def test_under_masks_who_vanishes_before_statistics_are_agreed_on_ends_the_run_w
 
 
 def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
-    changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
+    changes = ["data.scale=true", "transport.gather={ seconds = 1.0, quorum = 0.3 }", "transport.patience=2.0"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
     ended = timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     samples = sum(len(end.peer.plan.federation.train[name]) for name, end in ended.items())
@@ -140,7 +140,7 @@ def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
     "masks", [[], ["privacy.mode=pairwise", "privacy.partners=1", "privacy.departures=go_on"]], ids=["bare", "masks"]
 )
 def test_without_somebody_the_majority_agrees_on_one_model_and_on_its_score_where_no_masks_forbid_it(masks):
-    changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
+    changes = ["learning.consensus=true", "transport.gather={ seconds = 1.0, quorum = 0.3 }", "transport.patience=2.0"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])
     ended = timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     one, other = ended.values()

@@ -179,7 +179,7 @@ def said(lives, name, kind):
 
 
 async def test_who_lost_its_last_row_after_all_rounds_keeps_the_one_before_and_says_so(tmp_path):
-    experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2", "transport.quorum=0.6"])
+    experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather={ seconds = 2.0, quorum = 0.6 }"])
 
     async with asyncio.timeout(60):
         lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)

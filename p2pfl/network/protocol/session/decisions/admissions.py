@@ -23,6 +23,9 @@ from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.wire.verdict_messages import Admission, JoinRequest
 
+RESTARTED = -1
+"""Incarnation, which no peer has, of a member of an attempt whose present incarnation has no part in it."""
+
 
 @dataclass
 class Admissions:
@@ -55,13 +58,20 @@ class Admissions:
     # ------------------------------------------------------------------ at members
 
     def begin(self, round: int, attempt: int, members: tuple[str, ...]) -> None:
-        """Begin an attempt with the present incarnations of its members."""
+        """Begin an attempt with the present incarnations of its members.
+
+        A member that asks to be one has restarted between two rounds, and has no part in this attempt.
+        """
         up = self.shared.membership.up
-        self.incarnations = {peer: up[peer].incarnation for peer in members if peer in up}
         self._granted = {
             peer: each for peer, each in self._granted.items() if (each.round, each.attempt) == (round, attempt)
         }
-        self._requests = {peer: each for peer, each in self._requests.items() if peer not in members}
+        asking = {peer for peer, each in self._requests.items() if peer in up and up[peer].incarnation == each}
+        asking -= self._granted.keys()
+        self._requests = {peer: each for peer, each in self._requests.items() if peer in asking or peer not in members}
+        self.incarnations = {
+            peer: RESTARTED if peer in asking else up[peer].incarnation for peer in members if peer in up
+        }
 
     def receive_request(self, sender: str, request: JoinRequest, present: Admission) -> bool:
         """Note that a peer asks to be a member, and answer with the present attempt or with its first one.

@@ -3,22 +3,31 @@
 # writes request.toml for the operator; the second time, with roster.toml and certificate.pem from the operator beside
 # it, it completes the installation. A call changes nothing that is done already.
 #
-#   PREFIX   the Python environment              (default: /opt/p2pfl)
-#   STATE    keys, experiment and runs           (default: /var/lib/p2pfl/@NAME@-@PEER@; the unit sees none
-#            below /home, /root or /tmp)
-#   UNITS    where the systemd unit goes         (default: /etc/systemd/system)
+#   PREFIX   the Python environment       (default: /opt/p2pfl; without root ~/.local/share/p2pfl)
+#   STATE    keys, experiment and runs    (default: /var/lib/p2pfl/@NAME@-@PEER@; without root
+#            ~/.local/state/p2pfl/@NAME@-@PEER@; root's unit sees none below /home, /root or /tmp)
+#   UNITS    where the systemd unit goes  (default: /etc/systemd/system; without root ~/.config/systemd/user)
 #   PYTHON   the Python to use, @LOWEST@ to @HIGHEST@  (default: python3)
-#   WHEELS   a folder with all packages, for a device without internet; hashes are checked all the same. To fill it on a
-#            machine like this one, call there for both files: pip download --no-deps --require-hashes --dest wheels
-#            --requirement torch.txt (requirements.txt), in this folder
+#   WHEELS   a folder with all packages, for a device without internet  (default: wheels/ beside this script, which
+#            p2pfl deploy --wheels fills); hashes are checked all the same
+#   ONLY=packages     install the packages, and make no keys: for an image of containers
 #   ENVIRONMENT=yes   PREFIX has p2pfl already, for example with a torch of the vendor: install nothing there
 set -eu
 
 bundle=$(cd "$(dirname "$0")" && pwd)
-prefix=${PREFIX:-/opt/p2pfl}
-state=${STATE:-/var/lib/p2pfl/@NAME@-@PEER@}
-units=${UNITS:-/etc/systemd/system}
+# Root makes a user for the peer; anybody else runs the peer as themselves, and has a unit of their own.
+root=no user=$(id -un 2>/dev/null || id -u)
+if [ "$(id -u)" = 0 ]; then
+    root=yes user=p2pfl
+    prefix=${PREFIX:-/opt/p2pfl} state=${STATE:-/var/lib/p2pfl/@NAME@-@PEER@} units=${UNITS:-/etc/systemd/system}
+else
+    home=${HOME:-$(getent passwd "$user" | cut -d: -f6)}
+    prefix=${PREFIX:-$home/.local/share/p2pfl} state=${STATE:-$home/.local/state/p2pfl/@NAME@-@PEER@}
+    units=${UNITS:-$home/.config/systemd/user}
+fi
 python=${PYTHON:-python3}
+wheels=${WHEELS:-}
+[ -n "$wheels" ] || [ ! -d "$bundle/wheels" ] || wheels=$bundle/wheels
 umask 022 # other users run what is in $prefix
 
 fail() {
@@ -30,7 +39,7 @@ fail() {
 
 # All that can be known is checked before anything is made or downloaded.
 if [ "${ENVIRONMENT:-no}" != yes ]; then
-    [ "$(uname -m)" = "@MACHINE@" ] || fail "this bundle is for @MACHINE@ and this machine is $(uname -m); make one with --machine $(uname -m)"
+    [ "$(uname -m)" = "@MACHINE@" ] || fail "this bundle is for @MACHINE@ and this machine is $(uname -m); make one with --machine @PEER@=$(uname -m)"
     [ ! -x "$prefix/bin/python" ] || python=$prefix/bin/python
     "$python" -c 'import sys; low, high = ([int(part) for part in each.split(".")] for each in sys.argv[1:])
 sys.exit(not low <= list(sys.version_info[:2]) <= high)' @LOWEST@ @HIGHEST@ ||
@@ -38,18 +47,12 @@ sys.exit(not low <= list(sys.version_info[:2]) <= high)' @LOWEST@ @HIGHEST@ ||
     "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python lacks the module venv; install the package python3-venv"
 fi
 
-# Root makes a user for the peer; anybody else runs the peer as themselves.
-root=no
-if [ "$(id -u)" = 0 ]; then
-    root=yes
-    user=p2pfl
+if [ "$root" = yes ] && [ "${ONLY:-}" != packages ]; then
     if [ -d "$state" ] && [ -n "$(ls -A "$state")" ]; then
         owner=$(stat -c %U "$state")
         [ "$owner" = p2pfl ] || fail "$state has files and belongs to $owner; choose another STATE"
     fi
     id p2pfl >/dev/null 2>&1 || useradd --system --home-dir /var/lib/p2pfl --shell /usr/sbin/nologin p2pfl
-else
-    user=$(id -un)
 fi
 
 # How to call p2pfl in $state, for somebody who may be unable to enter it and becomes the user of the peer by sudo.
@@ -63,7 +66,7 @@ there() {
 
 # Everything in $state is written by the user of the peer: root would follow a link that this user has put there.
 as_peer() {
-    if [ "$root" = yes ]; then
+    if [ "$root" = yes ] && [ "${ONLY:-}" != packages ]; then
         runuser -u p2pfl -- "$@"
     else
         "$@"
@@ -79,12 +82,34 @@ if [ "${ENVIRONMENT:-no}" != yes ]; then
     as_peer "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" -c 1 2>/dev/null ||
         fail "the user $user cannot run $python; install Python where all users can reach it, or set PYTHON"
     [ -x "$prefix/bin/python" ] || "$python" -m venv "$prefix" || fail "no environment can be made in $prefix; set PREFIX to a folder that you may write"
+    [ -z "$wheels" ] || "$prefix/bin/python" -P - "$wheels" "$bundle/torch.txt" "$bundle/requirements.txt" <<'END' || exit 1
+import platform, re, sys
+from pathlib import Path
+from pip._vendor.packaging.tags import sys_tags
+from pip._vendor.packaging.utils import canonicalize_name, parse_wheel_filename
+
+ours, fitting = set(sys_tags()), set()
+for path in Path(sys.argv[1]).glob("*.whl"):
+    name, version, _, tags = parse_wheel_filename(path.name)
+    if not ours.isdisjoint(tags):
+        fitting.add((name, str(version)))
+for file in sys.argv[2:]:
+    for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ ;]+)", Path(file).read_text("utf-8"), re.MULTILINE):
+        if (canonicalize_name(name), version) not in fitting:
+            python, libc = ".".join(platform.python_version_tuple()[:2]), " ".join(platform.libc_ver()).strip()
+            sys.exit(
+                f"install.sh: no wheel of {name} {version} fits Python {python} on {platform.machine()} with "
+                f"{libc or 'another C library'} in {sys.argv[1]}; make a bundle with p2pfl deploy --wheels --machine "
+                f"@PEER@={platform.machine()}:{python}"
+            )
+END
     # torch by itself, because its file may name an index, which is for torch alone.
     for file in torch.txt requirements.txt; do
-        (cd "$bundle" && "$prefix/bin/python" -m pip install --quiet --no-compile --no-deps --require-hashes ${WHEELS:+--no-index --find-links "$WHEELS"} --requirement "$file") ||
+        (cd "$bundle" && PIP_CONSTRAINT=/dev/null "$prefix/bin/python" -m pip install --quiet --no-compile --no-deps --require-hashes ${wheels:+--no-index --find-links "$wheels"} --requirement "$file") ||
             fail "the packages of $file cannot be installed; see the message of pip above, and set WHEELS where no index can be reached"
     done
 fi
+[ "${ONLY:-}" != packages ] || exit 0
 [ -x "$prefix/bin/p2pfl" ] || fail "there is no p2pfl in $prefix; leave ENVIRONMENT out, or install it there"
 as_peer test -x "$prefix/bin/p2pfl" || fail "the user $user cannot reach $prefix; choose another PREFIX"
 
@@ -95,9 +120,22 @@ if [ "$root" = yes ]; then
 else
     (umask 077 && mkdir -p "$state")
 fi
+! as_peer test -e "$state/roster.toml" || as_peer test -e "$state/@FILE@" ||
+    fail "$state has another experiment; choose another STATE"
 for file in @FILES@; do
     put "$file"
 done
+# A device has one identity: it takes the keys of another experiment of its fleet, for which its certificate is.
+if [ -f "$bundle/certificate.pem" ]; then
+    as_peer sh -c 'umask 077
+        [ ! -e "$1/keys/@PEER@.pem" ] || exit 0
+        for other in "$1"/../*/; do
+            if [ -f "$other/keys/@PEER@.key" ] && [ -f "$other/certificate.pem" ] && [ "$(sha256sum <"$other/certificate.pem")" = "$2" ]; then
+                mkdir -p "$1/keys" && cp "$other/keys/@PEER@.pem" "$other/keys/@PEER@.key" "$1/keys/"
+                exit
+            fi
+        done' sh "$state" "$(sha256sum <"$bundle/certificate.pem")"
+fi
 as_peer sh -c 'umask 077; export PYTHONPYCACHEPREFIX="$2/cache"; exec "$1" identity @PEER@ --keys "$2/keys" --request "$2/request.toml"' sh "$prefix/bin/p2pfl" "$state"
 as_peer cat "$state/request.toml" >"$bundle/request.toml" # it holds public keys alone
 
@@ -112,11 +150,21 @@ put certificate.pem
 [ ! -f "$bundle/observers.toml" ] || put observers.toml
 echo "Compare this line by telephone with what p2pfl deploy --collect printed for the operator:"
 echo "roster.toml  $(as_peer "$prefix/bin/python" -P -B -c 'import sys; from p2pfl.privacy.keys import Roster; print(Roster.read(sys.argv[1]).fingerprint)' "$state/roster.toml")"
+# What only root's systemd can do, or knows, is left out of the unit of another user.
+own=
+if [ "$root" = no ]; then
+    own='/^# With root alone/,/^$/d; /^User=/d; /network-online/d; s/multi-user\.target/default.target/'
+    mkdir -p "$units" 2>/dev/null || true
+fi
 if [ -d "$units" ] && [ -w "$units" ]; then
-    sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" -e "s|@USER@|$user|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
+    sed -e "$own" -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" -e "s|@USER@|$user|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
     chmod 644 "$units/p2pfl-@NAME@-@PEER@.service"
     echo "Check:  $(there "doctor @FILE@ --as @PEER@@TRUST@")"
-    echo "Start:  sudo systemctl daemon-reload && sudo systemctl enable --now p2pfl-@NAME@-@PEER@"
+    if [ "$root" = yes ]; then
+        echo "Start:  sudo systemctl daemon-reload && sudo systemctl enable --now p2pfl-@NAME@-@PEER@"
+    else
+        echo "Start:  loginctl enable-linger && systemctl --user daemon-reload && systemctl --user enable --now p2pfl-@NAME@-@PEER@"
+    fi
 else
     echo "Check:  $(there "doctor @FILE@ --as @PEER@@TRUST@")"
     echo "Start:  $(there "peer @FILE@ --name @PEER@ --resume")"

@@ -1,0 +1,201 @@
+"""Timetable of live peers: when a round may begin.
+
+All peers have the same, and pause together. Hours are those of UTC, which has no summer time and is the same for all.
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from p2pfl.core.errors import ExperimentError
+from p2pfl.experiment.schema import PaceSettings
+
+DAY = 86400.0
+"""Seconds of a day."""
+
+SKEW = 60.0
+"""Seconds by which clocks of peers may differ: by as much a peer follows others that begin a round before it."""
+
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": DAY}
+"""Seconds of the units of ``every``."""
+
+MAX_PAUSE = 31 * DAY
+"""Longest ``every``."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Hours of every day.
+
+    Parameters
+    ----------
+    begin, seconds
+        Begin in seconds after midnight, and duration.
+    """
+
+    begin: float
+    seconds: float
+
+    def next(self, now: float) -> float:
+        """Return the first time from ``now`` on that lies in the window."""
+        passed = (now - self.begin) % DAY
+        return now if passed < self.seconds else now + (DAY - passed)
+
+
+def first_in(windows: Sequence[Window], now: float) -> float:
+    """Return the first time from ``now`` on that lies in one of the windows; any time does where there are none.
+
+    Examples
+    --------
+    >>> night = parse_hours("22:00-04:00, 12:00-12:30", key="hours")
+    >>> [first_in(night, hour * 3600) / 3600 for hour in (1, 5, 12.25, 13)]
+    [1.0, 12.0, 12.25, 22.0]
+    """
+    return min((window.next(now) for window in windows), default=now)
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Times at which rounds may begin.
+
+    Parameters
+    ----------
+    every
+        Seconds from the begin of a round to that of the next, at least.
+    hours
+        Hours in which rounds begin; any time without them.
+
+    Examples
+    --------
+    >>> table = Timetable(every=600.0, hours=parse_hours("01:00-05:00", key="hours"))
+    >>> table.due(began=None, now=0.0), table.due(began=3600.0, now=3700.0), table.due(began=17900.0, now=17950.0)
+    (3600.0, 4200.0, 90000.0)
+    """
+
+    every: float = 0.0
+    hours: tuple[Window, ...] = ()
+
+    @classmethod
+    def of(cls, settings: PaceSettings | None) -> Timetable:
+        """Return the timetable of settings.
+
+        Raises
+        ------
+        ExperimentError
+            A value is no duration, or no hours.
+        """
+        if settings is None:
+            return cls()
+        return cls(
+            every=0.0 if settings.every is None else parse_duration(settings.every),
+            hours=() if settings.hours is None else parse_hours(settings.hours, key="hours"),
+        )
+
+    @property
+    def pauses(self) -> bool:
+        """True if the peers pause between rounds."""
+        return bool(self.every or self.hours)
+
+    @property
+    def longest(self) -> float:
+        """Seconds of the longest pause."""
+        return self.every + (DAY if self.hours else 0.0)
+
+    def due(self, *, began: float | None, now: float) -> float:
+        """Return the time from which the next round may begin.
+
+        Parameters
+        ----------
+        began
+            Time at which the last round began; ``None`` before the first. One that is still to come, as after a reset
+            of the clock, counts as now.
+        now
+            Present time.
+        """
+        earliest = now if began is None else max(now, min(began, now) + self.every)
+        return first_in(self.hours, earliest)
+
+    def follows(self, *, began: float | None, now: float) -> bool:
+        """Return whether a peer that pauses begins a round because another one has: its own clock may be behind.
+
+        It does at most :data:`SKEW` seconds, or a quarter of ``every``, before its own time or after the end of a
+        window, so that a Byzantine neighbour cannot set the pace.
+        """
+        skew = min(SKEW, self.every / 4) if self.every else SKEW
+        if began is not None and now < began + self.every - skew:
+            return False
+        return first_in(self.hours, now) <= now + skew or first_in(self.hours, now - skew) <= now
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Position of a peer in its timetable, which its checkpoint keeps.
+
+    Attributes
+    ----------
+    began
+        Time at which its last round began; ``None`` before the first.
+    """
+
+    began: float | None = None
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)\Z")
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)\Z")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration.
+
+    Raises
+    ------
+    ExperimentError
+        The text is none, or no pause of a second to 31 days.
+
+    Examples
+    --------
+    >>> parse_duration("10 min"), parse_duration("1.5h")
+    (600.0, 5400.0)
+    """
+    match = _DURATION.match(text)
+    seconds = float(match[1]) * UNITS.get(match[2], 0.0) if match else 0.0
+    if not 1.0 <= seconds <= MAX_PAUSE:
+        raise ExperimentError(
+            f'transport.pace.every is "{text}"; set it to a duration from "1 s" to "31 d", such as "10 min" or "2 h"'
+        )
+    return seconds
+
+
+def parse_hours(text: str, *, key: str) -> tuple[Window, ...]:
+    """Return windows of every day, in UTC, of a text such as ``01:00-05:00`` or ``22:00-04:00, 12:00-12:30``.
+
+    Parameters
+    ----------
+    text, key
+        The text, and its key in ``transport.pace``.
+
+    Raises
+    ------
+    ExperimentError
+        A part of the text is no window.
+    """
+    windows = []
+    for part in text.split(","):
+        match = _HOURS.match(part.strip())
+        begin, end = (0, 0) if match is None else (_minutes(match[1], match[2]), _minutes(match[3], match[4]))
+        if begin == end or end > DAY:
+            raise ExperimentError(
+                f'transport.pace.{key} is "{text}"; set it to hours of UTC such as "01:00-05:00", or several with '
+                'commas between them, as "22:00-04:00, 12:00-12:30"'
+            )
+        windows.append(Window(float(begin), float((end - begin) % DAY or DAY)))
+    return tuple(windows)
+
+
+def _minutes(hours: str, minutes: str) -> int:
+    """Return seconds after midnight."""
+    return 3600 * int(hours) + 60 * int(minutes)

@@ -1,0 +1,150 @@
+"""Packages that a device needs: which kind of device each peer has, and the locked requirements for it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from p2pfl.core.errors import InputError
+from p2pfl.experiment import Experiment
+
+LOCKS = Path(__file__).with_name("locks")
+
+Machine = Literal["aarch64", "x86_64"]
+
+MACHINES: tuple[Machine, ...] = get_args(Machine)
+"""Architectures of which there are locks."""
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""Versions of Python on which p2pfl runs."""
+
+SCIKIT_DATA = {"digits", "breast_cancer", "wine", "diabetes"}
+"""Data sets that scikit-learn ships."""
+
+_KIND = re.compile(r"(?:(?P<peer>[^=]*)=)?(?P<machine>[^=:]*)(?::(?P<python>[^=:]*))?")
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """Kind of a device.
+
+    Parameters
+    ----------
+    machine
+        Architecture.
+    python
+        Version of Python; ``None`` for each that the locks of the architecture have.
+    """
+
+    machine: Machine = "aarch64"
+    python: str | None = None
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Versions of Python that a bundle for this kind is for."""
+        return locked_pythons(self.machine) if self.python is None else (self.python,)
+
+    def __str__(self) -> str:
+        return self.machine if self.python is None else f"{self.machine}:{self.python}"
+
+
+def device_kinds(named: Sequence[str], *, peers: Collection[str]) -> dict[str, DeviceKind]:
+    """Return the kind of each device.
+
+    Parameters
+    ----------
+    named
+        ``MACHINE``, ``MACHINE:PYTHON`` for all devices, or one of them after ``PEER=`` for one device.
+    peers
+        Names of all devices.
+
+    Raises
+    ------
+    InputError
+        A text names no peer, architecture or Python, or two are for the same devices.
+
+    Examples
+    --------
+    >>> kinds = device_kinds(["x86_64", "pi=aarch64:3.13"], peers=["pi", "pc"])
+    >>> {peer: str(kind) for peer, kind in kinds.items()}
+    {'pi': 'aarch64:3.13', 'pc': 'x86_64'}
+    """
+    found = dict[str | None, DeviceKind]()
+    for text in named:
+        match = _KIND.fullmatch(text)
+        peer, machine, python = match.group("peer", "machine", "python") if match else (None, None, None)
+        if machine not in MACHINES or (python is not None and python not in PYTHONS):
+            raise InputError(
+                f'"{text}" is no kind of device; give {" or ".join(MACHINES)}, after it :VERSION with one of '
+                f"{', '.join(PYTHONS)} if you know its Python, and PEER= before it for one device"
+            )
+        if peer is not None and peer not in peers:
+            raise InputError(f'--machine {text}: "{peer}" is no peer of the experiment; correct the name')
+        if peer in found:
+            raise InputError(f"--machine is given twice for {peer or 'all devices'}; leave one out")
+        found[peer] = DeviceKind(machine, python)
+    return {peer: found.get(peer, found.get(None, DeviceKind())) for peer in peers}
+
+
+def extras(experiment: Experiment) -> list[str]:
+    """Return the extras that an experiment needs on a device.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> extras(read({"data": {"name": "wine"}, "compression": {"zstd": True}}))
+    ['local', 'zstd']
+    """
+    path = str(experiment.data.options.get("path", ""))
+    wanted = {
+        "local": experiment.data.name in SCIKIT_DATA,
+        "privacy": experiment.privacy.epsilon is not None or bool(experiment.learning.example_noise),
+        "table": path.endswith((".parquet", ".pq")),
+        "zstd": bool(experiment.compression.zstd),
+    }
+    return [extra for extra, needed in wanted.items() if needed]
+
+
+def locked_pythons(machine: Machine) -> tuple[str, ...]:
+    """Return the versions of Python for which the lock of an architecture has all packages.
+
+    Examples
+    --------
+    >>> locked_pythons("aarch64")
+    ('3.11', '3.12', '3.13', '3.14')
+    """
+    text = (LOCKS / f"{machine}.txt").read_text("utf-8")
+    [(oldest, newest)] = re.findall(r"\A# Python (3\.\d+) to (3\.\d+)\n", text)
+    return PYTHONS[PYTHONS.index(oldest) : PYTHONS.index(newest) + 1]
+
+
+def torch_requirement(machine: Machine) -> str:
+    """Return the text of ``torch.txt``: a file of its own, because it may name an index, which is for torch alone."""
+    return (LOCKS / f"{machine}-torch.txt").read_text("utf-8")
+
+
+def locked_requirements(experiment: Experiment, *, machine: Machine) -> str:
+    """Return the locked requirements of an experiment on an architecture: all packages but torch and p2pfl."""
+    names = [machine, *(f"{machine}-{extra}" for extra in extras(experiment))]
+    return "".join((LOCKS / f"{name}.txt").read_text("utf-8") for name in names)
+
+
+def wheel_requirement(wheel: Path) -> str:
+    """Return the requirement of p2pfl itself, whose wheel lies beside ``requirements.txt``.
+
+    Raises
+    ------
+    InputError
+        The wheel cannot be read, or is not one of p2pfl.
+    """
+    if not wheel.name.startswith("p2pfl_mqtt-") or wheel.suffix != ".whl":
+        raise InputError(f"{wheel} is not a wheel of p2pfl; build one with pip wheel --no-deps --wheel-dir dist .")
+    try:
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{wheel} cannot be read ({error.strerror}); name the wheel with --wheel") from None
+    return f"./{wheel.name} --hash=sha256:{digest}\n"

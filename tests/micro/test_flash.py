@@ -1,0 +1,50 @@
+"""The header of a board is written only of an experiment that the board can play."""
+
+import pytest
+
+from p2pfl.core.errors import ExperimentError
+from p2pfl.experiment import read
+
+RING = {
+    "topology": {"kind": "ring", "peers": 4},
+    "model": {"hidden": [32]},
+    "learning": {"algorithm": "dpsgd", "device": "cpu"},
+}
+REFUSED = {
+    "privacy.mode=pairwise": "a board does not have privacy.mode = 'pairwise'; set it to its default",
+    "learning.optimizer=adam": "a board does not have learning.optimizer = 'adam'; set it to \"sgd\"",
+    "learning.algorithm=scaffold": (
+        'a board does not have learning.algorithm = \'scaffold\'; set it to "dpsgd" or "fedavg"'
+    ),
+    "model.name=cnn": 'a board does not have model.name = \'cnn\'; set it to "mlp" or "linear"',
+    "compression.name=float16": "a board does not have compression.name = 'float16'; set it to its default",
+    "data.scale=true": "a board does not have data.scale = True; set it to its default",
+    "learning.dtype=float64": "a board does not have learning.dtype = 'float64'; set it to its default",
+    "robustness.rule=median": "a board does not have robustness.rule = 'median'; set it to its default",
+    "learning.algorithm=fedavg": "a board weights all peers alike; set learning.weighted = false",
+    "transport.chunk=4096": "a board reads a model in one message; set transport.chunk to 10728 at least",
+    "topology.kind=one_peer_exponential": (
+        "a board has one list of neighbours, which weight it alike; choose an undirected graph"
+    ),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_settings_that_a_board_does_not_have_are_refused_in_a_sentence(flash, change):
+    with pytest.raises(ExperimentError) as refused:
+        flash.flashed(read(RING, changes=[change]), "peer1")
+    assert str(refused.value) == REFUSED[change]
+
+
+def test_unknown_peer_is_refused(flash):
+    with pytest.raises(ExperimentError, match='"eve" is no peer of the experiment; its peers are peer0, peer1'):
+        flash.check_plan(flash.plan(read(RING)), "eve")
+
+
+def test_program_ends_with_the_sentence_or_writes_the_header(flash, tmp_path, capsys):
+    file = tmp_path / "ring.toml"
+    file.write_text('[topology]\nkind = "ring"\npeers = 4\n[learning]\nalgorithm = "dpsgd"\n')
+    assert flash.main([str(file), "peer1", "--set", "data.scale=true"]) == 2
+    assert capsys.readouterr() == ("", "a board does not have data.scale = True; set it to its default\n")
+    assert flash.main([str(file), "peer1"]) == 0
+    assert "#define MICRO_NEIGHBOURS 2\n" in capsys.readouterr().out
