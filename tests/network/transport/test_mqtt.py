@@ -356,3 +356,25 @@ async def test_nothing_is_left_behind_and_nothing_is_logged(transport, logged, c
     assert {connection.fd for connection in psutil.Process().net_connections()} <= sockets
     assert logged == []
     assert capfd.readouterr() == ("", "")
+
+
+async def test_a_publish_may_take_the_time_of_those_before_it():
+    """On a slow link the last of several large publishes waits until all are through."""
+    asked = []
+
+    class Connection:
+        where, cap, window = Address.parse("mqtt://h"), 2**28, 16
+
+        async def send(self, *_, patience, **__):
+            asked.append(patience)
+            await release.wait()
+            return ""
+
+    release = asyncio.Event()
+    channel = mqtt.MqttChannel(Connection(), LIMIT, None)
+    several = [asyncio.ensure_future(channel.publish("a/b", bytes(mqtt.MIN_BANDWIDTH))) for _ in range(3)]
+    await pass_turns(3)
+    release.set()
+    await asyncio.gather(*several)
+    await channel.publish("a/b", b"!")
+    assert asked == [mqtt.ANSWER + seconds for seconds in (1, 2, 3, 1 / mqtt.MIN_BANDWIDTH)]
