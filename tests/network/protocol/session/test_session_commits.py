@@ -195,6 +195,23 @@ def test_a_failure_reaches_all_members_of_a_larger_swarm_and_they_know_who_repor
     assert {each.failed for found in many.outcomes.values() for each in found} == {others[0]}
 
 
+def test_a_failure_reaches_all_members_although_members_of_the_committee_that_announce_it_are_gone():
+    names = tuple(f"peer{number:02}" for number in range(12))
+    many = Swarm(names=names)
+    seats = many.settlement(names[0]).committee.members
+    for name in seats[:2]:
+        many.leaves(name)
+    others = [name for name in names if name not in seats]
+    waiting = [name for name in names if name not in {others[0], *seats[:2]}]
+    for name in waiting:
+        many.ask(name, Open((0, 1), (others[0],), since=0))
+        many.ask(name, Expect(others[0]))
+    many.dead |= {seats[2]}  # unnoticed
+    many.report(others[0], complete=False)
+    heard = [name for name in waiting if name != seats[2]]
+    assert {name: many.answers[name] for name in heard} == alike(heard, Missing(others[0], "abandoned"))
+
+
 def test_a_member_that_is_slow_is_not_doubted_before_the_timeout():
     four = Swarm()
     four.report("ada", "bob", "dan")
