@@ -128,11 +128,11 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
     if average is not None and not baselines:
         few = cohort_size(plan, average)
         if plan.asked.algorithm.idle_weighs:  # those that took part have a state of their own
-            few *= max(1, plan.experiment.rounds)
+            few *= max(1, plan.experiment.horizon)
         computed = min(count, few)
-    records = count * (RECORD * plan.experiment.rounds + PEER)
+    records = count * (RECORD * plan.experiment.horizon + PEER)
     if recorded_average(plan, workers=workers) is not None:
-        records = computed * plan.experiment.rounds * (RECORD + PEER) + REGISTERED * count
+        records = computed * plan.experiment.horizon * (RECORD + PEER) + REGISTERED * count
     models = computed * plan.learner.layout.size * plan.learner.dtype.itemsize
     return MemoryEstimate(
         models=int(models * copies(plan, baselines=baselines)),
