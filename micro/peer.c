@@ -8,7 +8,7 @@
 
 #define SECOND 1000u
 #define PULSE SECOND             /* between heartbeats */
-#define GRACE (10 * SECOND)      /* within which a neighbour may come back after its will */
+#define GRACE (5 * SECOND)      /* within which a neighbour may come back after its will */
 #define QUARREL (3 * SECOND)     /* within which a neighbour of another experiment can notice that as well */
 #define REPORT 4                 /* gossip steps between accounts */
 #define REMEMBERED 60            /* gossip steps of which an account states whether they were applied */
@@ -305,10 +305,11 @@ static int receive_sealed(struct micro_peer *p, int i, const char *place, uint8_
     last = n->last + (m.kind - WIRE_PULSE);
     if (sequence < *last || sequence >= UINT64_C(1) << 48) return 0; /* a replay */
     *last = sequence + 1;
-    n->seen = now(p);
     n->lost_since = 0;
     if (m.kind == WIRE_PULSE && m.as.pulse.incarnation == n->incarnation && m.as.pulse.phase == 0) {
         if (m.as.pulse.tail > m.as.pulse.head || m.as.pulse.round > (uint64_t)p->c->rounds + 8) return 0;
+        if (!p->begun && m.as.pulse.has_first && (m.as.pulse.round || m.as.pulse.step))
+            return fail(p, "", p->c->neighbours[i].name, " has begun without this board, which cannot come late; begin a new run");
         n->head = m.as.pulse.head;
         if (m.as.pulse.tail > n->next) n->next = m.as.pulse.tail; /* it has given up what came before */
         if (m.as.pulse.tail < m.as.pulse.head) return acknowledge(p, i);
@@ -325,44 +326,55 @@ static int receive_sealed(struct micro_peer *p, int i, const char *place, uint8_
     return 0;
 }
 
-/* Believe an announcement that its peer has signed, with the key that is its own. */
-static int is_trusted(struct micro_peer *p, int i, const struct wire_hello *m) {
-    struct micro_other *n = p->others + i;
-    const uint8_t *pinned = p->c->neighbours[i].key;
+/* Whether the owner of the key in an announcement has signed it, in this swarm. */
+static int is_signed(struct micro_peer *p, const struct wire_hello *m) {
     uint8_t *signable = p->work.out + sizeof HELLO;
     if (m->identity_size != 32 || m->signature_size != 64 || m->key_size != 32 || m->nonce_size != 16) return 0;
-    if (pinned != NULL && memcmp(pinned, m->identity, 32) != 0) return 0;
-    if (n->known_identity && memcmp(n->identity, m->identity, 32) != 0) return 0;
     size_t size = wire_signable(signable, sizeof p->work.out - sizeof HELLO, p->c->swarm, m->head, m->head_size);
-    uint8_t *start = framed(signable, HELLO);
-    return size != 0 && crypto_verify(m->identity, m->signature, start, size + sizeof HELLO) == 0;
+    return size != 0 &&
+           crypto_verify(m->identity, m->signature, framed(signable, HELLO), size + sizeof HELLO) == 0;
+}
+
+static int has_same_key(struct micro_peer *p, int i, const struct wire_hello *m) {
+    return memcmp(p->others[i].identity, m->identity, 32) == 0;
+}
+
+/* Whether the key in an announcement may be that of a neighbour: of the roster, or the first that has shown to be. */
+static int is_trusted(struct micro_peer *p, int i, const struct wire_hello *m) {
+    const uint8_t *pinned = p->c->neighbours[i].key;
+    if (!is_signed(p, m) || (pinned != NULL && memcmp(pinned, m->identity, 32) != 0)) return 0;
+    return !p->others[i].known_identity || has_same_key(p, i, m);
 }
 
 static int meet(struct micro_peer *p, int i, const struct wire_hello *m) {
     struct micro_other *n = p->others + i;
-    const char *name = p->c->neighbours[i].name;
-    if (m->facts_size != p->c->facts_size || memcmp(m->facts, p->c->facts, m->facts_size) != 0) {
-        if (p->begun) return 0;
-        p->quarrel = name; /* it gets this board's key, so that it can end with the reason as well */
-        p->quarrel_since = now(p);
-    }
+    int same = m->facts_size == p->c->facts_size && memcmp(m->facts, p->c->facts, m->facts_size) == 0;
+    int known = n->known_identity;
+    if (!same && p->begun) return 0;
     if (seal_meet(p->edges + i, &p->own, m->incarnation, m->key, m->nonce) != 0) return 0;
     memset(n, 0, sizeof *n);
     memcpy(n->identity, m->identity, 32);
+    n->known_identity = known;
     n->incarnation = m->incarnation;
     n->turn = m->turn;
     n->acknowledged = p->head; /* what was sent before was for an earlier incarnation */
     n->missed = ~UINT64_C(0);  /* and so was what was added */
     n->gone = p->begun;        /* a neighbour that has lost its state takes no further part with a board */
+    n->differs = !same;        /* it gets this board's key, so that it can end with the reason as well */
+    n->seen = now(p);
     if (p->ahead_from == i) p->ahead_from = -1;
     return hand_over(p, i);
 }
+
+static const char OTHER_RUN[] = " runs another experiment; flash the board with the file of all peers";
 
 static int receive_state(struct micro_peer *p, int i, const struct wire_hello *m) {
     struct micro_other *n = p->others + i;
     if (!is_trusted(p, i, m)) return 0;
     if (m->status == WIRE_UP) {
-        if (!p->edges[i].met || m->incarnation > n->incarnation) return meet(p, i, m);
+        /* a stranger's number counts for nothing against a key that shows to be alive */
+        int usurped = !n->known_identity && !has_same_key(p, i, m);
+        if (!p->edges[i].met || m->incarnation > n->incarnation || usurped) return meet(p, i, m);
         if (m->incarnation == n->incarnation && m->turn > n->turn) {
             n->turn = m->turn;
             n->lost_since = 0;
@@ -373,8 +385,9 @@ static int receive_state(struct micro_peer *p, int i, const struct wire_hello *m
 }
 
 static int receive_own_state(struct micro_peer *p, const struct wire_hello *m) {
-    if (m->incarnation > p->incarnation && memcmp(m->identity, p->identity, m->identity_size == 32 ? 32 : 0) == 0)
-        return fail(p, "another start of \"", p->c->name, "\" has a larger number; set the clock, or stop the other one");
+    if (!is_signed(p, m) || memcmp(m->identity, p->identity, 32) != 0) return 0;
+    if (m->incarnation > p->incarnation)
+        return fail(p, "another start of ", p->c->name, " has a larger number; set the clock, or stop the other one");
     if (m->incarnation == p->incarnation && m->status == WIRE_DEAD && p->announced) {
         p->turn++; /* the broker took this peer for lost */
         return announce(p, WIRE_UP, 0);
@@ -404,8 +417,7 @@ static int receive(struct micro_peer *p, struct mqtt_message *got) {
     size_t size = (size_t)(end - place);
     int mine = same(at, owner, p->c->name), i = neighbour(p, at, owner), plain = got->payload[0] == WIRE_VERSION;
     if (same(place, size, "state")) {
-        if (!plain && i >= 0 && !p->edges[i].met)
-            return fail(p, "", p->c->neighbours[i].name, " has another version of the wire format; install one version");
+        if (!plain && i >= 0) p->others[i].unreadable = 1;
         if (wire_decode(&m, got->payload, got->size, NULL) != 0 || m.kind != WIRE_HELLO) return 0;
         if (m.as.hello.peer_size != owner || memcmp(m.as.hello.peer, at, owner) != 0) return 0;
         if (mine) return receive_own_state(p, &m.as.hello);
@@ -422,7 +434,6 @@ static int receive(struct micro_peer *p, struct mqtt_message *got) {
         const struct wire_key *k = &m.as.key;
         if (seal_unwrap(p->edges + i, &p->own, k->wrapped, k->have, k->known) != 0) return 0;
         p->others[i].known_identity = 1; /* it has the private key, so its name is its own */
-        p->others[i].seen = now(p);
         return k->have && k->known ? 0 : hand_over(p, i);
     }
     if (i < 0 || plain) return 0;
@@ -445,8 +456,9 @@ static int pump(struct micro_peer *p, uint32_t wait) {
     if (came < 0) return lost(p);
     if (came > 0 && receive(p, &got) != 0) return -1;
     if (p->mqtt.refused) return fail(p, "the broker refuses this board; check its login and its rights", "", "");
-    if (p->quarrel != NULL && now(p) - p->quarrel_since > QUARREL)
-        return fail(p, "", p->quarrel, " runs another experiment; flash the board with the file of all peers");
+    for (int i = 0; i < MICRO_NEIGHBOURS; i++)
+        if (p->others[i].differs && p->edges[i].have && now(p) - p->others[i].seen > QUARREL)
+            return fail(p, "", p->c->neighbours[i].name, OTHER_RUN);
     int due = p->announced && now(p) - p->beat >= PULSE;
     beat(p);
     if (due && !p->begun && announce(p, WIRE_UP, 0) != 0) return -1; /* a neighbour may have missed it */
@@ -495,10 +507,14 @@ static int join(struct micro_peer *p) {
     return pulse(p);
 }
 
+/* Whether a neighbour has come, and its heartbeat has shown that it has not begun without this board. */
+static int has_come(struct micro_peer *p, int i) {
+    return is_present(p, i) && p->others[i].last[0] && !p->others[i].differs;
+}
+
 static int gathered(struct micro_peer *p) {
-    if (p->quarrel != NULL) return 0;
     for (int i = 0; i < MICRO_NEIGHBOURS; i++)
-        if (!is_present(p, i)) return 0;
+        if (!has_come(p, i)) return 0;
     return 1;
 }
 
@@ -551,6 +567,8 @@ static int play(struct micro_peer *p) {
         memcpy(p->released, p->model, sizeof p->model);
         mlp_train(c, p->model, round, &p->mlp, beat, p);
         if (p->error != NULL) return -1;
+        if (!is_finite((const uint8_t *)p->model))
+            return fail(p, "the model is not finite after training; lower learning.rate", "", "");
         for (uint32_t step = 0; step < c->gossip_steps; step++) {
             if (step || c->adapt_first) memcpy(p->released, p->model, sizeof p->model);
             if (gossip(p) != 0) return -1;
@@ -599,8 +617,12 @@ int micro_run(struct micro_peer *p, const struct micro_config *c, const struct m
     if (join(p) != 0) return -1;
     uint64_t since = now(p);
     WAIT(p, gathered(p), c->gather, since)
-    for (int i = 0; i < MICRO_NEIGHBOURS; i++)
-        if (!is_present(p, i)) return fail(p, "", c->neighbours[i].name, " did not come in time; start it, or raise transport.gather");
+    for (int i = 0; i < MICRO_NEIGHBOURS; i++) {
+        const char *why = p->others[i].differs      ? OTHER_RUN
+                          : p->others[i].unreadable ? " has another version of the wire format; install one version"
+                                                    : " did not come in time; start it, or raise transport.gather";
+        if (!has_come(p, i)) return fail(p, "", c->neighbours[i].name, why);
+    }
     p->begun = 1;
     if (pulse(p) != 0 || play(p) != 0) return -1;
     return leave(p);

@@ -39,8 +39,9 @@ struct micro_other {
     uint64_t acknowledged;           /* of this board's stream: everything below has arrived */
     uint64_t known[2];               /* gossip step from which statements matter to it */
     uint64_t missed;                 /* which of the last 64 gossip steps lack its model */
-    uint64_t seen;                   /* time of its last message */
+    uint64_t seen;                   /* time of its announcement */
     int got;                         /* its model of this gossip step has been added */
+    int differs, unreadable;         /* it runs another experiment, or another version of the wire format */
 };
 
 struct micro_peer {
@@ -62,8 +63,7 @@ struct micro_peer {
     uint8_t identity[32], exchange[32];
     uint64_t incarnation, number, account, turn, head, round, step, beat;
     int announced, begun, mixing, waiting, finished, echoed;
-    const char *error, *quarrel; /* a neighbour of another experiment */
-    uint64_t quarrel_since;
+    const char *error;
     char sentence[160];
 };
 

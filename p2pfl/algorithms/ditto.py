@@ -43,7 +43,7 @@ class Ditto:
     """
 
     traits: ClassVar[Traits] = Traits(
-        needs_gradients="corrects every gradient", linear=True, convex=True, personal=True
+        needs_gradients="corrects every gradient", linear=True, convex=True, personal=True, idle_alike=True
     )
     average: Averaging = Averaging()
     pull: Annotated[float, Meta(ge=0)] = 0.1

@@ -99,7 +99,7 @@ class FedPer:
     arXiv:1912.00818, 2019, Algorithms 1 and 2.
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, convex=True, personal=True, keeps_local=True)
+    traits: ClassVar[Traits] = Traits(linear=True, convex=True, personal=True, keeps_local=True, idle_alike=True)
     average: Averaging = Averaging()
     layout: Layout = Layout((), ())
     personal: tuple[str, ...] | None = None

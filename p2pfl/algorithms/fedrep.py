@@ -44,7 +44,12 @@ class FedRep(FedPer):
     """
 
     traits: ClassVar[Traits] = Traits(
-        needs_gradients="takes gradient steps itself", linear=True, convex=True, own_optimizer=True, personal=True
+        needs_gradients="takes gradient steps itself",
+        linear=True,
+        convex=True,
+        own_optimizer=True,
+        personal=True,
+        idle_alike=True,
     )
     head_steps: Annotated[int, Meta(ge=0)] = 10
     body_steps: Annotated[int, Meta(ge=0)] = 1

@@ -456,8 +456,8 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
         return None
     hidden = plan.protection.settings if plan.asked.mode.hides else Settings()
     public, secret = average.partial, hidden.participation < 1
-    if public == secret or (secret and traits.needs_plain_averages):
-        return None
+    if public == secret or (secret and (traits.needs_plain_averages or traits.personal)):
+        return None  # personal models show who takes part in secret
     exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
     contested = any(part is not None for part in (plan.codec, plan.rule, plan.attack, plan.stop, plan.source))
     contested |= hidden.hidden and plan.zstd is not None  # the size of a compressed row depends on its masks

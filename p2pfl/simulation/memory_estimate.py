@@ -125,7 +125,7 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
     average = sampled_average(plan, workers=workers)
     edges = 0 if average is not None else sum(each.entries for each in plan.weights) * count // everyone
     computed = count
-    if average is not None and not baselines:
+    if average is not None and not (baselines or plan.asked.algorithm.personal):
         few = cohort_size(plan, average)
         if plan.asked.algorithm.idle_weighs:  # those that took part have a state of their own
             few *= max(1, plan.experiment.horizon)

@@ -243,7 +243,7 @@ def state_for_each_edge_is_declared(case: Case) -> None:
     shapes = [{name: tuple(value.shape) for name, value in case.plain.states[-1].tensors().items()}]
     for build in (graphs.complete, graphs.star):
         try:
-            plan = case.plan(topology=_over(case, build(len(peers))))
+            plan = replace(case, topology=_over(case, build(len(peers)))).plan()
         except InputError:  # the algorithm does not run on this graph
             continue
         state = case.play(plan).states[-1]
@@ -259,7 +259,8 @@ def masks_cancel_unless_the_traits_forbid_them(case: Case) -> None:
         return
     graph = _over(case, graphs.complete(len(case.topology.peers)))
     try:
-        plain, masked = (case.plan(topology=graph, rounds=1, privacy=mode) for mode in (None, Pairwise()))
+        short = replace(case, topology=graph, rounds=1)
+        plain, masked = (short.under(mode).plan() for mode in (None, Pairwise()))
     except InputError:  # masks, or this graph, do not go with other parts
         return
     gap = float((case.mean(masked) - case.mean(plain)).abs().max())

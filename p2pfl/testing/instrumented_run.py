@@ -33,6 +33,7 @@ from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.experiment.composing import compose
+from p2pfl.experiment.modes import Mode
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
 from p2pfl.network.peer import Peer
 from p2pfl.network.transport.memory import MemoryTransport
@@ -223,11 +224,14 @@ class Case:
         """Traits that the algorithm declares."""
         return declared_traits(self.algorithm, UNDECLARED)
 
-    def plan(self, *, live: bool = False, topology: Topology | None = None, **parts: Any) -> Plan:
+    def plan(self, *, live: bool = False) -> Plan:
         """Return the plan of a run of a fresh copy of the algorithm."""
-        made, settings = copy.deepcopy(self.algorithm), {"seed": SEED, "rounds": self.rounds, **self.parts, **parts}
-        graph = self.topology if topology is None else topology
-        return compose(made, self.learner, graph, live=live, **settings)
+        settings = {"seed": SEED, "rounds": self.rounds, **self.parts}
+        return compose(copy.deepcopy(self.algorithm), self.learner, self.topology, live=live, **settings)
+
+    def under(self, mode: Mode | None) -> Case:
+        """Return the case with a privacy mode."""
+        return replace(self, parts={**self.parts, "privacy": mode})
 
     @cached_property
     def plain(self) -> Played:

@@ -16,7 +16,9 @@ from p2pfl.core.rows import Rows
 from p2pfl.core.traits import ModeTraits
 from p2pfl.experiment import schema
 from p2pfl.experiment.modes import Mode
-from p2pfl.privacy.keys import SeededSource
+from p2pfl.privacy import Settings
+from p2pfl.privacy.keys import SeededSource, Source
+from p2pfl.privacy.release import MaskSource
 from p2pfl.simulation import simulate
 from p2pfl.testing.contract import Contract, ContractError, require
 from p2pfl.testing.instrumented_run import SEED, Case, classifier
@@ -136,8 +138,18 @@ class InspectedNeighbourhood(Wrapped):
 def _inspect(mode: Mode, broken: list[str]) -> Mode:
     """Return a copy of a mode whose releases are looked at."""
 
-    def wrap(self: Mode, net: Neighbourhood, **how: Any) -> Neighbourhood:
-        return InspectedNeighbourhood(type(mode).wrap(self, net, **how), broken)
+    def wrap(
+        self: Mode,
+        net: Neighbourhood,
+        *,
+        settings: Settings,
+        masks: MaskSource | None,
+        source: Source,
+        round: int,
+        charge: Callable[[], None] | None = None,
+    ) -> Neighbourhood:
+        wrapped = type(mode).wrap(self, net, settings=settings, masks=masks, source=source, round=round, charge=charge)
+        return InspectedNeighbourhood(wrapped, broken)
 
     watched = copy.copy(mode)
     object.__setattr__(watched, "__class__", type(type(mode).__name__, (type(mode),), {"wrap": wrap}))
@@ -147,7 +159,7 @@ def _inspect(mode: Mode, broken: list[str]) -> Mode:
 def _run(mode: Mode, case: Case) -> Rows:
     """Return the models of a simulated run, ``[N, P]``."""
     try:
-        run = simulate(case.plan(privacy=mode), source=SeededSource(SEED), baselines=False)
+        run = simulate(case.under(mode).plan(), source=SeededSource(SEED), baselines=False)
     except P2PFLError as error:
         raise ContractError(f"the run stopped: {error}") from error
     models = [torch.cat([tensor.flatten() for tensor in run.models[peer].values()]) for peer in case.topology.peers]

@@ -13,7 +13,7 @@ from p2pfl.core.errors import RunError
 from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated
 from p2pfl.core.traits import AVERAGING, Traits
 from p2pfl.data import LazyFederation
-from p2pfl.experiment import read
+from p2pfl.experiment import plan, read
 from p2pfl.learning import TorchLearner
 from p2pfl.simulation import cohort, playing, simulate
 from p2pfl.simulation.cohort import AllPeers, Cohort
@@ -247,6 +247,71 @@ def test_scaffold_of_a_cohort_is_that_of_all_peers(option, weighted, monkeypatch
     assert rows[0] == 4
     monkeypatch.setattr(playing, "cohorts_of", everyone)
     check_alike(few, simulate(experiment, baselines=False))
+
+
+PERSONAL = {
+    "ditto": [],
+    "fedper": ["model.name=mlp", "model.hidden=[6]"],
+    "fedrep": ["model.name=mlp", "model.hidden=[6]", "learning.algorithm_options.head_steps=2"],
+    "fedbn": ["model.name=norming:Normed", "model.hidden=[64]", "data.split=iid"],
+}
+
+
+def personal(name, *changes):
+    """Return an experiment of an algorithm whose peers have models of their own."""
+    changes = [
+        f"learning.algorithm={name}",
+        "topology.peers=20",
+        "learning.fraction=0.15",
+        *PERSONAL.get(name, []),
+        *changes,
+    ]
+    return read(TABLE, changes=changes, trust_code=True)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("name", PERSONAL)
+def test_personal_models_of_a_cohort_are_those_of_all_peers(name, weighted, monkeypatch):
+    experiment = personal(name, f"learning.weighted={str(weighted).lower()}")
+    rows = cohorts_seen(monkeypatch)
+    few = simulate(experiment, baselines=False)
+    assert rows[0] == 4
+    assert rows == sorted(rows)  # with those that took part before
+    assert 4 < len(torch.unique(models(few), dim=0)) < 20
+    monkeypatch.setattr(playing, "cohorts_of", everyone)
+    check_alike(few, simulate(experiment, baselines=False))
+
+
+@pytest.mark.parametrize("name", ["ditto", "fedper"])
+def test_personal_models_go_on_from_a_checkpoint_of_those_that_took_part(name, tmp_path, monkeypatch):
+    whole = simulate(personal(name), baselines=False)
+
+    def stop(records):
+        if records[0].round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(personal(name), baselines=False, folder=tmp_path / "run", observe=stop)
+    rows = cohorts_seen(monkeypatch)
+    rest = simulate(personal(name), baselines=False, folder=tmp_path / "run", resume=True)
+    assert max(rows) < 20
+    assert torch.equal(models(rest), models(whole))
+
+
+def test_a_cohort_with_personal_models_hides_what_it_shares(monkeypatch):
+    hidden = ["privacy.mode=pairwise", "privacy.clip=1.0"]
+    experiment = personal("ditto", *hidden, "privacy.mask=4")
+    rows = cohorts_seen(monkeypatch)
+    few = simulate(experiment, baselines=False)
+    assert rows[0] == 4
+    monkeypatch.setattr(playing, "cohorts_of", everyone)
+    assert torch.allclose(models(few), models(simulate(experiment, baselines=False)), rtol=0, atol=1e-5)
+
+
+def test_all_peers_are_computed_where_personal_models_would_show_who_takes_part_in_secret():
+    hidden = ["privacy.mode=pairwise", "privacy.clip=1.0", "privacy.noise=1.0", "privacy.participation=0.5"]
+    planned = [plan(personal(name, *hidden, "learning.fraction=1.0")) for name in ("ditto", "fedavg")]
+    assert [cohort.sampled_average(each, workers=1) is None for each in planned] == [True, False]
 
 
 def scaffold_of_many(tmp_path, *, peers, observe=None, resume=False, rounds=6):

@@ -21,3 +21,9 @@ def build(folder, target, *arguments):
         pytest.skip(done.stderr.splitlines()[0])
     assert done.returncode == 0, done.stderr
     return Path(folder) / target
+
+
+def section_sizes(path, *, tool="size"):
+    """Return the bytes of code and constants, of data, and of zeroed memory."""
+    text = subprocess.run([tool, path], capture_output=True, text=True, check=True).stdout
+    return [int(number) for number in text.splitlines()[1].split()[:3]]

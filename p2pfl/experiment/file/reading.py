@@ -19,6 +19,7 @@ import tomli_w
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.registry import find_entry_points
 from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
+from p2pfl.experiment.file.key_places import MOVED, follow_moves, put_value
 from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
 from p2pfl.experiment.partitionings import name_of
@@ -48,6 +49,9 @@ PATHS = (
 MADE = ("privacy.budget", "trust.keys")
 """Keys that hold a path which a run creates if it is missing."""
 
+KEPT = "experiment.toml"
+"""Name of the file in which a run keeps its experiment."""
+
 HELD = ("privacy.budget",)
 """Keys that no change resets, because a run without its account would spend the budget twice."""
 
@@ -66,7 +70,7 @@ def draft(source: str | Path, *, changes: Sequence[str] = ()) -> Experiment:
         The file is missing, a key is unknown, or a value is wrong.
     """
     path = find(source)
-    table = load_table(path)
+    table = _load(path)
     _resolve(table, path.parent)
     for change in changes:
         _set(table, change)
@@ -120,7 +124,7 @@ def read(
         _expand(table)
     else:
         path = find(source)
-        table, origin = load_table(path), str(path)
+        table, origin = _load(path), str(path)
         _resolve(table, path.parent)
     experiment, trusted = check(table, origin=origin), trust_code or isinstance(source, Experiment | Mapping)
     _check_code(experiment, trusted=trusted, origin=origin)
@@ -361,7 +365,7 @@ def read_kept(path: Path, *, whole: bool) -> Experiment:
     ExperimentError
         The file was cut off or emptied, a key is unknown, or a value is wrong.
     """
-    table = load_table(path)
+    table = _load(path)
     _resolve(table, path.parent)
     experiment = check(table, origin=str(path))
     section, _, key = [*flat(experiment)][-1].partition(".")
@@ -416,6 +420,12 @@ def _flatten(table: Mapping[str, Any]) -> dict[str, Any]:
         else:
             pairs[key] = value
     return pairs
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Return the table of a file; one that a run has written may be from an earlier release."""
+    table = load_table(path)
+    return follow_moves(table) if path.name == KEPT else table
 
 
 def load_table(path: Path) -> dict[str, Any]:
@@ -496,15 +506,6 @@ def _of_peers(path: str, folder: Path) -> Iterator[Path]:
     return fixed.glob(str(whole.relative_to(fixed)).replace("{peer}", "*"))
 
 
-TABLES = {
-    "learning.schedule": "name",
-    "learning.stragglers": "share",
-    "learning.learner": "name",
-    "transport.gather": "seconds",
-}
-"""Keys that take a value or a table, and the key of that table that holds the value."""
-
-
 def _set(table: dict[str, Any], change: str) -> str:
     """Make one change to a table, and return the beginning of all keys that it names."""
     dotted, equals, text = change.partition("=")
@@ -514,15 +515,8 @@ def _set(table: dict[str, Any], change: str) -> str:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *parents, key = dotted.strip().split(".")
-    inner = table
-    for depth, parent in enumerate(parents, 1):
-        if (name := TABLES.get(".".join(parents[:depth]))) and not isinstance(inner.get(parent, {}), dict):
-            inner[parent] = {name: inner[parent]}
-        inner = inner.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            raise ExperimentError(f'--set "{change}": "{parent}" is not a section; write it as section.key=value')
-    inner[key] = value
+    if (scalar := put_value(table, dotted.strip(), value)) is not None:
+        raise ExperimentError(f'--set "{change}": "{scalar}" is not a section; write it as section.key=value')
     return f"{dotted.strip()}."
 
 
@@ -546,37 +540,6 @@ MEANT: Mapping[str, str] = dict.fromkeys(
     "learning.max_norm",
 ) | dict.fromkeys(("early_stopping", "early_stop"), "learning.patience")
 """Keys of ``[learning]`` by the names that they have in other frameworks."""
-
-
-MOVED: Mapping[str, str] = {
-    "topology.file": "topology.kind",
-    **{
-        f"topology.{option}": f"topology.options.{option}"
-        for option in ("rewire", "probability", "rows", "branching", "levels", "period")
-    },
-    **{
-        f"compression.{option}": f"compression.options.{option}"
-        for option in ("share", "levels", "bits", "gamma", "refresh")
-    },
-    **{f"data.{option}": f"data.split_options.{option}" for option in ("alpha", "shards", "exponent", "column")},
-    "learning.schedule_by": "learning.schedule.by",
-    "learning.schedule_options": "learning.schedule.options",
-    "learning.warmup": "learning.schedule.warmup",
-    "learning.learner_options": "learning.learner.options",
-    "simulation.slow": "simulation.devices.stragglers",
-    "simulation.pace": "simulation.devices.slowdown",
-    "transport.quorum": "transport.gather.quorum",
-    "transport.version": "transport.mqtt.version",
-    "transport.qos": "transport.mqtt.qos",
-    "learning.drop_stragglers": "learning.stragglers.drop",
-    "learning.precision": "learning.dtype",
-    "learning.example_clip": "learning.max_norm",
-    "attack.share": "attack.peers",
-    "robustness.attackers": "robustness.options.attackers",
-    "robustness.radius": "robustness.options.radius",
-    "robustness.nearest": "robustness.options.nearest",
-}
-"""Keys of the release before this one, and where they are now."""
 
 
 def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:

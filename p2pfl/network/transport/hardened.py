@@ -12,11 +12,12 @@ import socket
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from p2pfl.core.errors import InputError
 
@@ -32,6 +33,18 @@ YEARS = 10
 """Period in which the certificate of the broker is valid."""
 
 
+class Issuer(Protocol):
+    """Authority that signs the certificates of brokers."""
+
+    @property
+    def key(self) -> ec.EllipticCurvePrivateKey:
+        """Its private key."""
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """Its certificate, which peers trust."""
+
+
 def configure(
     folder: Path,
     *,
@@ -40,6 +53,7 @@ def configure(
     host: str,
     port: int,
     public: Iterable[str] = (),
+    issuer: Issuer | None = None,
 ) -> list[str]:
     """Write the files of mosquitto and the credentials of each peer; passwords, key and certificate are made once.
 
@@ -58,6 +72,8 @@ def configure(
         Address to listen on.
     public
         Other host names by which peers reach it.
+    issuer
+        Authority that signs its certificate; without one, the broker signs it itself.
 
     Returns
     -------
@@ -83,13 +99,14 @@ def configure(
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / "acl", acl(rights), mode=0o600)
+        before = (folder / "acl").read_text("utf-8") if (folder / "acl").exists() else ""
+        _write(folder / "acl", acl(rights, before=before), mode=0o600)
         _write(
             folder / "mosquitto.conf", configuration(folder, host=host, port=port, passwords=bool(names)), mode=0o644
         )
         if not named:
             named = [*dict.fromkeys(["localhost", "127.0.0.1", socket.gethostname(), *hosts])]
-            _certify(folder, hosts=named)
+            _certify(folder, hosts=named, issuer=issuer)
         (folder / "data").mkdir(mode=0o700, exist_ok=True)
         if names:
             _admit(folder, names)
@@ -148,8 +165,15 @@ def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str
     return "\n".join(lines) + "\n"
 
 
-def acl(rights: Mapping[str, Iterable[str]]) -> str:
+def acl(rights: Mapping[str, Iterable[str]], *, before: str = "") -> str:
     """Return the text of the access list: patterns in which mosquitto inserts the name of the client.
+
+    Parameters
+    ----------
+    rights
+        Topic filters of a swarm by ``read`` and ``write``.
+    before
+        The list so far. What it has of other swarms, by the first three levels of the topics, stays.
 
     Examples
     --------
@@ -157,7 +181,17 @@ def acl(rights: Mapping[str, Iterable[str]]) -> str:
     pattern write peer/%u/state
     pattern read peer/+/state
     """
-    return "".join(f"pattern {kind} {each}\n" for kind, filters in rights.items() for each in filters)
+    lines = [f"pattern {kind} {each}" for kind, filters in rights.items() for each in filters]
+    ours = {_swarm_of(line) for line in lines}
+    swarms = dict[str, list[str]]()
+    for line in [*(each for each in before.splitlines() if _swarm_of(each) not in ours), *lines]:
+        swarms.setdefault(_swarm_of(line), []).append(line)
+    return "".join(f"{line}\n" for swarm in sorted(swarms) for line in swarms[swarm])
+
+
+def _swarm_of(line: str) -> str:
+    """Return the first three levels of the topics of a line, ``p2pfl/v1/SWARM``."""
+    return "/".join(line.rsplit(" ", maxsplit=1)[-1].split("/")[:3])
 
 
 def hash_password(password: str, *, salt: bytes) -> str:
@@ -187,18 +221,25 @@ def _admit(folder: Path, names: list[str]) -> None:
     _write(passwords, "".join(f"{name}:{line}\n" for name, line in sorted(lines.items())), mode=0o600)
 
 
-def _certify(folder: Path, *, hosts: Sequence[str]) -> None:
-    """Write a certificate that the broker signs itself: peers trust this one and no other."""
+def _certify(folder: Path, *, hosts: Sequence[str], issuer: Issuer | None) -> None:
+    """Write a key, and a certificate that an authority signs, or the broker itself: peers trust either one alone.
+
+    The name has digits of the key, because OpenSSL looks up an old and a new certificate by their names.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
-    built = (
-        begin_certificate("p2pfl broker", key.public_key(), ca=True, now=dt.datetime.now(dt.UTC))
-        .add_extension(x509.SubjectAlternativeName([_alternative(each) for each in hosts]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    public = key.public_key()
+    name = f"p2pfl broker {x509.SubjectKeyIdentifier.from_public_key(public).digest.hex()[:8]}"
+    by = None if issuer is None else issuer.certificate.subject
+    signer = key if issuer is None else issuer.key
+    built = begin_certificate(name, public, ca=issuer is None, now=dt.datetime.now(dt.UTC), issuer=by)
+    built = built.add_extension(x509.SubjectAlternativeName([_alternative(each) for each in hosts]), critical=False)
+    built = built.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    built = built.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    signed = built.sign(signer, hashes.SHA256())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write(folder / "broker.pem", built.public_bytes(serialization.Encoding.PEM).decode(), mode=0o644)
+    _write(folder / "broker.pem", signed.public_bytes(serialization.Encoding.PEM).decode(), mode=0o644)
     _write(folder / "broker.key", private.decode(), mode=0o600)
 
 
@@ -231,6 +272,22 @@ def begin_certificate(
         .not_valid_after(now + dt.timedelta(days=365 * YEARS))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(_key_usage(ca=ca), critical=True)
+    )
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    """Return what a key may be used for, without which some versions of OpenSSL accept no authority."""
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
     )
 
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -107,11 +108,7 @@ class MqttTransport:
         if qos not in (0, 1):
             raise BrokerError(f"{qos} is not a quality of service that p2pfl uses; choose 1, or 0")
         self._quality = SubscriptionQuality(qos, lowered or (lambda _: None))
-        self._options: dict[str, Any] = {
-            "protocol": aiomqtt.ProtocolVersion(version),
-            "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by default
-            "keepalive": round(KEEPALIVE),
-        }
+        self._protocol = aiomqtt.ProtocolVersion(version)
         self._contexts = [self._where.tls(ca, certificate, key)]
         if ca is not None:  # for a clock that is behind
             self._contexts.append(self._where.tls(ca, certificate, key, early=True))
@@ -137,7 +134,7 @@ class MqttTransport:
         try:
             for context in self._contexts:
                 connection = _Client(
-                    self._where, client, will, qos=self._quality.qos, tls_context=context, **self._options
+                    self._where, client, will, qos=self._quality.qos, protocol=self._protocol, tls=context
                 )
                 try:
                     await connection.open()
@@ -251,7 +248,17 @@ class _Client(aiomqtt.Client):
     five ``_on_...`` below; of paho ``_sock_close``. The tests of this folder fail if one of them changes.
     """
 
-    def __init__(self, where: Address, client: str, will: Will | None, *, qos: int, **options: Any) -> None:
+    def __init__(
+        self,
+        where: Address,
+        client: str,
+        will: Will | None,
+        *,
+        qos: int,
+        protocol: aiomqtt.ProtocolVersion,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        old = protocol < aiomqtt.ProtocolVersion.V5
         super().__init__(
             where.host,
             where.port,
@@ -265,13 +272,16 @@ class _Client(aiomqtt.Client):
             timeout=ANSWER,
             max_inflight_messages=2**16 - 1,  # the channel's own limit applies
             logger=_LOGGER,
-            **options,
+            protocol=protocol,
+            clean_session=True if old else None,  # MQTT 5 starts clean by default
+            keepalive=round(KEEPALIVE),
+            tls_context=tls,
         )
         self.pending_calls_threshold = 2**16
         self._client.disable_logger()  # it would be asked eight times in a gossip step, and emits nothing
         self.where = where
         self.qos = qos
-        self._mute = options["protocol"] < aiomqtt.ProtocolVersion.V5  # a broker cannot give its reasons
+        self._mute = old  # a broker cannot give its reasons
         self.cap = 2**28  # largest packet of MQTT
         self.window = MAX_PUBLISHES
         self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None marks the end

@@ -34,10 +34,10 @@ def deploy(options: DeployOptions) -> int:
         return _collect(fleet, options.collect, options, now=now)
     if options.revoke is not None:
         return _revoke(fleet, options.revoke, options, now=now)
-    if options.broker is None or options.wheel is None:
+    if not options.broker or options.wheel is None:
         raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
     written = fleet.write(
-        broker=options.broker,
+        brokers=options.broker,
         kinds=device_kinds(options.machine, peers=fleet.peers),
         wheels=options.wheels,
         wheel=Path(options.wheel),
@@ -46,8 +46,8 @@ def deploy(options: DeployOptions) -> int:
         added=[Path(each) for each in options.added],
     )
     paths: dict[str, Any] = {
-        "bundles": [str(fleet.out / peer) for peer in fleet.peers],
-        "observers": [str(fleet.out / "observers" / name) for name in fleet.observers],
+        "bundles": [str(fleet.home / peer) for peer in fleet.peers],
+        "observers": [str(fleet.home / "observers" / name) for name in fleet.observers],
         "broker": str(fleet.out / "broker"),
     }
     if options.json:
@@ -65,9 +65,10 @@ def deploy(options: DeployOptions) -> int:
             file=sys.stderr,
         )
     print(
-        f"start the broker with mosquitto -c {fleet.out / 'broker' / 'mosquitto.conf'} (its certificate is for "
-        f"{', '.join(written.hosts)}); copy each bundle to its device and call install.sh there; "
-        f"{fleet.out / 'authority'} has the key of the operator, so keep it here",
+        f"copy {fleet.out / 'broker'} to its host and call install.sh there, or start it here with mosquitto -c "
+        f"{fleet.out / 'broker' / 'mosquitto.conf'} (its certificate is for {', '.join(written.hosts)}); copy each "
+        f"bundle to its device and call install.sh there; {fleet.out / 'authority'} has the key of the operator, so "
+        "keep it here",
         file=sys.stderr,
     )
     return 0
@@ -112,9 +113,9 @@ def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.d
         return 0
     _show(collected)
     print(
-        f"copy {fleet.out / 'broker' / 'revoked.pem'} to the host of the broker and start mosquitto again, which ends "
-        "the connections of the revoked; send each remaining device its new roster.toml (and observers.toml), call "
-        "install.sh there, and start the peers again",
+        f"copy {fleet.out / 'broker' / 'revoked.pem'} to the host of the broker and call install.sh there again, which "
+        "starts mosquitto again and ends the connections of the revoked; send each remaining device its new "
+        "roster.toml (and observers.toml), call install.sh there, and start the peers again",
         file=sys.stderr,
     )
     return 0

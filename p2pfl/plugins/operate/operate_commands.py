@@ -13,7 +13,9 @@ class DeployOptions(JsonOptions, TrustOptions):
 
     experiment: Annotated[str, Argument("a TOML file", "EXPERIMENT")]
     out: Annotated[str, Option("folder of the fleet, kept by the operator", "DIR")]
-    broker: Annotated[str | None, Option("at which devices reach the broker, mqtts://host:8883", "URL")] = None
+    broker: Annotated[
+        list[str], Option("at which devices reach the broker, mqtts://host:8883; again to fail over", "URL")
+    ]
     wheel: Annotated[str | None, Option("the wheel of p2pfl to install", "FILE")] = None
     machine: Annotated[
         list[str],

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -107,13 +106,14 @@ class AnswerLog:
         recent: list[int] = [line.get("asked", 0) for line in lines if datetime.fromisoformat(line["time"]) > now - DAY]
         return max(self.most - sum(max(asked, 0) for asked in recent), 0)
 
-    def note(self, now: datetime, **facts: Any) -> None:
-        """Append a line, after the last complete one."""
+    def note(self, now: datetime, *, asked: int | None = None, rows: Sequence[int] | None = None) -> None:
+        """Append the number of rows that somebody asks for, or the rows of an answer, after the last complete line."""
         if self.path.exists():
             lines = read_bounded(self.path, largest=MAX_LOG)
             if not lines.endswith(b"\n"):
                 replace_file(self.path, lines[: lines.rfind(b"\n") + 1], mode=OWNER_ONLY)
-        line = json.dumps({"time": now.isoformat(), **facts})
+        facts = {"time": now.isoformat(), "asked": asked, "rows": rows}
+        line = json.dumps({name: fact for name, fact in facts.items() if fact is not None})
         DRIVE.append(self.path, line.encode() + b"\n", mode=OWNER_ONLY)
 
 

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from p2pfl.cli import terminal
 from p2pfl.cli.running.running_commands import brokers_of_peer
 from p2pfl.core.errors import InputError, P2PFLError, PeerError, RunError
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.schema import TransportSettings
 from p2pfl.network.peer.updates import Event, Progress
 from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction, run_keys
 from p2pfl.plugins.vertical.short_session import join_session
@@ -74,7 +75,7 @@ def take_part(
     experiment = run.experiment
     if brokers:
         broker = brokers[0] if len(brokers) == 1 else tuple(brokers)
-        experiment = _changed(experiment, broker=broker)
+        experiment = _with_transport(experiment, replace(experiment.transport, broker=broker))
     helper, keys = experiment.data.options.get("helper"), run_keys(experiment)
     if (peer == helper) != (table is None):
         wanted = "has no rows; write - for its table" if peer == helper else "needs the table of its new rows"
@@ -121,13 +122,13 @@ def _only_peer(folder: Path) -> str:
     return names[0]
 
 
-def _changed(experiment: Experiment, **transport: object) -> Experiment:
-    return msgspec.structs.replace(experiment, transport=msgspec.structs.replace(experiment.transport, **transport))
+def _with_transport(experiment: Experiment, transport: TransportSettings) -> Experiment:
+    return replace(experiment, transport=transport)
 
 
 def _ask(experiment: Experiment, peer: str, file: PartyFile) -> JoinedPredictions:
     """Return the predictions of all parties, or those of the label holder's own model if a peer is away."""
-    experiment = _changed(experiment, outage=0.0)
+    experiment = _with_transport(experiment, replace(experiment.transport, outage=0.0))
     notes = _Notes()
     for _ in range(MAX_LATE_SESSIONS):
         resolved, learner = plan_prediction(experiment, {peer: file}, {}, now=partial(datetime.now, UTC))
@@ -147,8 +148,8 @@ def _ask(experiment: Experiment, peer: str, file: PartyFile) -> JoinedPrediction
 
 def _serve(experiment: Experiment, peer: str, files: dict[str, PartyFile], *, most: int, folder: Path) -> NoReturn:
     """Answer one request after the other, until the command is interrupted."""
-    gather = msgspec.structs.replace(experiment.transport.gathering, seconds=float("inf"))
-    experiment = _changed(experiment, gather=gather)
+    gather = replace(experiment.transport.gathering, seconds=float("inf"))
+    experiment = _with_transport(experiment, replace(experiment.transport, gather=gather))
     logs = {name: AnswerLog(folder / "peers" / LOG.format(peer=name), most) for name in files}
     urls, notes = brokers_of_peer(experiment), _Notes()
     while True:

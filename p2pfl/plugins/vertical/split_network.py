@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -122,9 +122,10 @@ class SplitNetwork:
         """Names of the scores."""
         return SCORES[self.task]
 
-    def statement(self, **facts: Any) -> SplitRun:
-        """Return the statement of who learns what."""
-        return SplitRun(width=self.width, label_epsilon=self.label_epsilon, **facts)
+    @property
+    def statement(self) -> Callable[..., SplitRun]:
+        """Function that makes the statement of who learns what from public facts of a run."""
+        return partial(SplitRun, width=self.width, label_epsilon=self.label_epsilon)
 
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
         """Refuse missing values, a party with few columns, and targets that do not fit the task."""

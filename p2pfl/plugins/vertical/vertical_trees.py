@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,8 @@ from p2pfl.privacy.keys import Source
 
 FAMILIES = {"log_loss": "binomial", "squared_error": "gaussian", "poisson": "poisson", "gamma": "gamma"}
 """Family of the regression that has the same scores, by loss."""
+
+V = TypeVar("V")
 
 OWN_OPTIONS = ("categorical_features", "monotonic_cst", "bounds")
 """Options that name columns."""
@@ -121,13 +123,13 @@ class VerticalBoosting:
         """Names of the scores."""
         return score_names(self._family)
 
-    def _model(self, **changes: Any) -> TreeBlock:
-        """Return a model with the options that name no columns, and others."""
+    def _model(self) -> TreeBlock:
+        """Return a model with the options that name no columns."""
         options = {
             name: value for name, value in asdict(self).items() if name not in {*OWN_OPTIONS, "edges", "validation"}
         }
         options |= {"classes": self.outcomes, "trees": self.classes if self.classes > 2 else 1}
-        return TreeBlock(**{"features": 1, "label": True} | options | changes)
+        return TreeBlock(features=1, label=True, **options)
 
     def block(self, party: Party, *, label: bool) -> TreeBlock:
         """Return the part of a party, as its file has it.
@@ -140,23 +142,34 @@ class VerticalBoosting:
         known, width = party.description.columns, party.features.shape[1]
         if party.may_lack and known is not None:
             known, width = known[:-1], width - len(IN_TABLE.levels or ())
-        chosen = self.categorical_features
-        if isinstance(chosen, list):
-            chosen = [name for name in chosen if name in {field.name for field in known or ()}]
+        given = self.categorical_features
+        here = {field.name for field in known or ()}
+        chosen: str | list[str | int] | None
+        chosen = [name for name in given if name in here] if isinstance(given, list) else given
         names = TreeFeatures.of(width, known, categorical=chosen).names
-        own: dict[str, Any] = {"categorical_features": chosen or None, "edges": self.edges}
-        for option in ("monotonic_cst", "bounds"):
-            given = getattr(self, option)
-            own[option] = None if given is None else {name: each for name, each in given.items() if name in names}
-        if not label:
-            own |= {"classes": None, "loss": None, "parties": ()}
-        return self._model(features=width, fields=known, label=label, may_lack=party.may_lack, **own)
+        return replace(
+            self._model(),
+            label=label,
+            classes=self.outcomes if label else None,
+            loss=self.loss if label else None,
+            parties=self.parties if label else (),
+            features=width,
+            fields=known,
+            may_lack=party.may_lack,
+            edges=self.edges,
+            categorical_features=chosen or None,
+            monotonic_cst=_of_columns(self.monotonic_cst, names),
+            bounds=_of_columns(self.bounds, names),
+        )
 
     def _joined(self, categorical: Bools, signs: Ints) -> AlignedBoosting:
         """Return the model of features of which nobody but their owner knows the names."""
-        chosen = np.flatnonzero(categorical).tolist()
+        chosen: list[str | int] = list(np.flatnonzero(categorical).tolist())
         signed = signs.tolist() if signs.any() else None
-        return self._model(features=len(categorical), categorical_features=chosen or None, monotonic_cst=signed).whole
+        features = len(categorical)
+        return replace(
+            self._model(), features=features, categorical_features=chosen or None, monotonic_cst=signed
+        ).whole
 
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
         """Refuse options that a table does not fit, and targets that the loss does not allow."""
@@ -408,6 +421,11 @@ def joined_trees(own: Mapping[str, Tensors], widths: Mapping[str, int], *, label
         if "categories" in trees:
             trees["categories"][rows] = tensors["split_categories"][where]
     return trees
+
+
+def _of_columns(options: dict[str, V] | None, names: Collection[str]) -> dict[str, V] | None:
+    """Return those of the options by column that are of these columns."""
+    return None if options is None else {name: value for name, value in options.items() if name in names}
 
 
 def _own(features: FloatArray, targets: npt.NDArray[Any]) -> Own:

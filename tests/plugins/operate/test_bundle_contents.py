@@ -92,7 +92,7 @@ def ward(place, monkeypatch):
 def written(*added, observers=()):
     fleet = Fleet.open("plant.toml", out=Path("fleet"), trust_code=True)
     kinds = device_kinds([], peers=fleet.peers)
-    how = {"broker": "mqtts://127.0.0.1:8883", "kinds": kinds, "wheel": Path(WHEEL), "now": NOW}
+    how = {"brokers": ["mqtts://127.0.0.1:8883"], "kinds": kinds, "wheel": Path(WHEEL), "now": NOW}
     return fleet, fleet.write(**how, observers=observers, added=[Path(each) for each in added])
 
 
@@ -108,6 +108,7 @@ def test_bundles_have_code_graphs_and_models_and_no_file_that_may_be_data():
         "requirements.txt",
         "torch.txt",
         WHEEL,
+        "Containerfile",
         "install.sh",
         "p2pfl-peer.service",
         "README.txt",

@@ -38,6 +38,7 @@ def test_bundles_hold_no_secret_and_the_same_input_gives_the_same_bytes(place):
         "requirements.txt",
         "torch.txt",
         "p2pfl_mqtt-0.2.0-py3-none-any.whl",
+        "Containerfile",
         "install.sh",
         "p2pfl-peer.service",
         "README.txt",
@@ -126,7 +127,7 @@ def test_a_file_that_would_replace_one_of_the_bundle_is_refused(place, name):
     (place / "plant.toml").write_text(PLANT.replace("[model]", f'[model]\npretrained = "{name}"'))
     fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
     with pytest.raises(InputError, match="has the name of another file of a bundle; rename it"):
-        fleet.write(broker="mqtts://127.0.0.1:8883", kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW)
+        fleet.write(brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW)
     assert not fleet.out.exists()
 
 

@@ -49,9 +49,10 @@ def unit(place, prefix):
     return path
 
 
-def analysed(*arguments):
+def analysed(*arguments, **environment):
     found = shutil.which("systemd-analyze") or pytest.skip("systemd-analyze is not installed")
-    return subprocess.run([found, *map(str, arguments)], capture_output=True, text=True, check=False)
+    given = {**os.environ, **environment}
+    return subprocess.run([found, *map(str, arguments)], capture_output=True, text=True, check=False, env=given)
 
 
 @pytest.mark.slow
@@ -76,7 +77,7 @@ def of_page(word, *, broker="hub.example:8883", wheel="dist/"):
 
 def sh(script, **environment):
     """Run an installation."""
-    given = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment}
+    given = {"PATH": os.environ["PATH"], "HOME": str(Path(script).parent), **environment}
     return subprocess.run(["sh", str(script)], capture_output=True, text=True, check=False, env=given, timeout=120)
 
 
@@ -126,7 +127,7 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
         for peer in PEERS:
             for name in ("roster.toml", "certificate.pem"):
                 shutil.copy(place / "fleet" / peer / name, place / "devices" / peer)
-            assert "Start:  sudo systemctl" in installed(peer)
+            assert "Start:  loginctl enable-linger && systemctl --user" in installed(peer)
         units = sorted((place / "units").iterdir())
         assert [each.name for each in units] == [f"p2pfl-plant-{peer}.service" for peer in PEERS]
         command = f"{prefix}/bin/p2pfl"
@@ -229,17 +230,26 @@ def test_root_does_not_give_away_a_folder_that_others_use(root, place):
 
 
 @pytest.mark.slow
-def test_without_root_the_unit_names_the_user_who_installs(place, prefix):
+def test_without_root_all_goes_below_the_home_of_the_user_with_a_unit_of_their_own(place, prefix):
     folder = bundles(place).out / "peer0"
     for name in ("roster.toml", "certificate.pem"):
         (folder / name).write_text("[peers]\n")
-    (place / "units").mkdir()
-    state = {"STATE": str(place / "state"), "UNITS": str(place / "units"), "PREFIX": str(prefix)}
-    done = sh(folder / "install.sh", ENVIRONMENT="yes", **state | {"PATH": shims(place, {"id": SOMEBODY})})
+    home = place / "home"
+    (home / ".local" / "share").mkdir(parents=True)
+    prefix.rename(home / ".local" / "share" / "p2pfl")
+    done = sh(folder / "install.sh", ENVIRONMENT="yes", HOME=str(home), PATH=shims(place, {"id": SOMEBODY}))
     assert done.returncode == 0, done.stderr
-    [made] = (place / "units").iterdir()
-    assert "User=ada" in made.read_text().splitlines()
-    assert f"Check:  cd {place / 'state'} && {prefix}/bin/p2pfl doctor " in done.stdout
+    [made] = (home / ".config" / "systemd" / "user").iterdir()
+    lines = made.read_text().splitlines()
+    assert f"WorkingDirectory={home}/.local/state/p2pfl/plant-peer0" in lines
+    assert "WantedBy=default.target" in lines
+    needs_root = re.compile(r"User=|(Protect|Private|Capability|Device|ReadWrite)\w*=|.*network-online|.*@[A-Z]+@")
+    assert [line for line in lines if needs_root.match(line)] == []
+    assert f"Check:  cd {home}/.local/state/p2pfl/plant-peer0 && {home}/.local/share/p2pfl/bin/p2pfl " in done.stdout
+    assert "Start:  loginctl enable-linger && systemctl --user daemon-reload" in done.stdout
+    verified = analysed("--user", "verify", "--man=no", made, XDG_RUNTIME_DIR=str(place))
+    complaints = [line for line in verified.stderr.splitlines() if made.name in line]
+    assert (complaints, verified.returncode) == ([], 0), verified.stderr
 
 
 @pytest.mark.slow

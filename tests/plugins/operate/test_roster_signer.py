@@ -53,7 +53,9 @@ def fleet(tmp_path, monkeypatch):
 
 def written(fleet, **how):
     wheel = Path("p2pfl_mqtt-0.2.0-py3-none-any.whl")
-    fleet.write(broker="mqtts://127.0.0.1:8883", kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW, **how)
+    fleet.write(
+        brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW, **how
+    )
     return fleet
 
 
@@ -185,7 +187,7 @@ def test_mosquitto_refuses_a_revoked_certificate_and_no_other(fleet):
         return "user root\n" + (text if listed else re.sub("crlfile.*\n", "", text))
 
     def admitted(peer, port):
-        context = ssl.create_default_context(cafile=folder / "broker.pem")
+        context = ssl.create_default_context(cafile=folder / "ca.pem")
         context.load_cert_chain(fleet.out / peer / "certificate.pem", Path(f"device-{peer}") / f"{peer}.key")
         with (
             ssl.create_connection(("127.0.0.1", port)) as plain,

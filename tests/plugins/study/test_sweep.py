@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-import time
+import socket
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from p2pfl.results.comparisons.outcomes import load_sweep
 from p2pfl.results.json_schema import json_schema
 from p2pfl.results.run import Run
 from p2pfl.simulation import memory_estimate, simulate
+from waiting import DEADLINE
 from wine_files import wine_file
 
 SMALL = wine_file("small")
@@ -309,13 +310,16 @@ def test_a_process_that_dies_costs_one_run(small, tmp_path, monkeypatch):
 def test_processes_end_with_whoever_waits_for_them(small, tmp_path, monkeypatch):
     """A generator that is closed early leaves no process behind."""
     monkeypatch.syspath_prepend(tmp_path)
-    number = tmp_path / "number"
-    waits = f"open({str(number)!r}, 'w').write(str(os.getpid())) and __import__('signal').pause()"
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(DEADLINE)
+    connected = f"__import__('socket').create_connection({listener.getsockname()})"
+    waits = f"{connected}.send(str(os.getpid()).encode()) and __import__('signal').pause()"
     fine = "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')"
     running = in_processes(jobs(small, tmp_path, fine, waits), run_job, processes=2)
     assert next(running)[1] is None
-    while not (number.exists() and number.read_text()):
-        time.sleep(0.01)
+    with listener, listener.accept()[0] as waiting:
+        waiting.settimeout(DEADLINE)
+        number = int(waiting.recv(32))
     running.close()
     with pytest.raises(ProcessLookupError):
-        os.kill(int(number.read_text()), 0)
+        os.kill(number, 0)

@@ -38,6 +38,7 @@ from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
 from p2pfl.experiment.timetable import Position
 from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
+from p2pfl.network.peer.storage.later_versions import LaterVersionError, check_known
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.results.evidence import KEY_SUFFIX, SUFFIX
@@ -152,6 +153,8 @@ def unpack(data: bytes) -> Checkpoint:
     ------
     StorageError
         If a byte has changed, or some are missing.
+    LaterVersionError
+        If a later version has written it, with fields that the next write would lose.
     """
     try:
         tensors = load(data)
@@ -162,6 +165,7 @@ def unpack(data: bytes) -> Checkpoint:
         raise StorageError(f"the file is no checkpoint ({error})") from None
     if _digest(tensors, about["note"]) != about.get("hash"):
         raise StorageError("the checkpoint has changed since it was written")
+    check_known(msgspec.json.decode(about["note"]), msgspec.json.decode(msgspec.json.encode(note)))
     rows = {
         name.removeprefix("books."): tensors.pop(name).numpy() for name in list(tensors) if name.startswith("books.")
     }
@@ -297,6 +301,8 @@ class CheckpointStore:
                 raise StorageError(
                     f"{path} cannot be read ({error.strerror}); check its permissions and the disk"
                 ) from None
+            except LaterVersionError as error:
+                raise error.refusal(path) from None
             except StorageError as error:
                 damaged = CheckpointDamaged(peer=self.peer, file=str(path), message=str(error), previous=previous)
                 self.damaged.append(damaged)
@@ -393,6 +399,8 @@ class CheckpointStore:
             return decode_journal(self.disk.read(self._journal))
         except FileNotFoundError:
             return None
+        except LaterVersionError as error:
+            raise error.refusal(self._journal) from None
         except (OSError, StorageError) as error:
             raise RunError(
                 f"{self._journal} cannot be used: {error}; begin a new run, because without the journal masks could be "

@@ -9,6 +9,7 @@ import blake3
 import msgspec
 
 from p2pfl.core.errors import StorageError
+from p2pfl.network.peer.storage.later_versions import check_known
 from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
 from p2pfl.network.protocol.ledgers.mask_slots import END, START, Slot
 from p2pfl.privacy.accounting.examples import SampledSteps
@@ -104,12 +105,15 @@ def decode_journal(data: bytes) -> Journal:
     Raises
     ------
     StorageError
-        If it is not that, or another version of p2pfl has written it; then no mask may be used again, and nothing can
-        be resumed.
+        If it is not that; then no mask may be used again, and nothing can be resumed.
+    LaterVersionError
+        If a later version has written it, with fields that the next write would lose.
     """
     if blake3.blake3(data[32:]).digest() != data[:32]:
         raise StorageError("the journal has changed since it was written")
     try:
-        return msgspec.msgpack.decode(data[32:], type=Journal)
+        journal = msgspec.msgpack.decode(data[32:], type=Journal)
     except msgspec.MsgspecError as error:
         raise StorageError(f"another version of p2pfl has written it ({error})") from None
+    check_known(msgspec.msgpack.decode(data[32:]), msgspec.msgpack.decode(msgspec.msgpack.encode(journal)))
+    return journal

@@ -188,8 +188,11 @@ SIGNED_FILES = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "reque
 DEVICE_FILES = SIGNED_FILES | {"keys", "runs", "cache"}
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
-FLEET_FILES = frozenset({"broker", "authority", "observers", "wheels", "roster.toml", "observers.toml"})
-"""Files of the folder of a fleet besides bundles."""
+FLEET_FILES = frozenset({"authority", "observers", "wheels", "roster.toml", "observers.toml"})
+"""Files of the folder of a fleet besides bundles and the folders of brokers."""
+
+BROKER_FOLDER = re.compile(r"broker\d*")
+"""Name of the folder of a broker."""
 
 
 def check_name(name: str, *, what: str) -> str:
@@ -248,8 +251,8 @@ def check_peers(names: Collection[str]) -> None:
     """
     for name in names:
         check_name(name, what="the peer")
-        if name in FLEET_FILES:
-            raise InputError(f'the peer "{name}" has the name of another folder of the fleet; rename it')
+        if name in FLEET_FILES or BROKER_FOLDER.fullmatch(name):
+            raise InputError(f'"{name}" has the name of another folder of the fleet; rename it')
 
 
 def check_observers(names: Collection[str], *, peers: Collection[str]) -> None:

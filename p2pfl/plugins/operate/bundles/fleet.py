@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import p2pfl
@@ -23,7 +24,7 @@ from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.network.protocol.wire.message_codec import rights
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.hardened import configure
-from p2pfl.plugins.operate.bundles.authority import Authority
+from p2pfl.plugins.operate.bundles.authority import Authority, fleet_name
 from p2pfl.plugins.operate.bundles.bundle_files import (
     NeighbouringFiles,
     check_experiment,
@@ -41,10 +42,13 @@ from p2pfl.plugins.operate.bundles.packages import (
     torch_requirement,
     wheel_requirement,
 )
-from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
+from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner, broker_folders
 from p2pfl.plugins.operate.bundles.wheels import WHEELS, DownloadedWheels, copy_wheels, download_wheels
 
 TEMPLATES = Path(__file__).with_name("templates")
+
+BROKER_TEMPLATES = Path(__file__).with_name("broker")
+"""Templates of what installs a broker."""
 
 README = Path(__file__).with_name("observer") / "README.txt"
 """Template of what an observer reads."""
@@ -141,7 +145,7 @@ class Fleet:
     def write(
         self,
         *,
-        broker: str,
+        brokers: Sequence[str],
         kinds: Mapping[str, DeviceKind],
         wheel: Path,
         now: dt.datetime,
@@ -153,8 +157,8 @@ class Fleet:
 
         Parameters
         ----------
-        broker
-            URL at which devices reach the broker.
+        brokers
+            URLs at which devices reach the broker; the first that answers serves, the others are for when it fails.
         kinds
             Kind of each device.
         wheel
@@ -181,16 +185,18 @@ class Fleet:
         StorageError
             A file cannot be written.
         """
-        where = Address.parse(broker)
-        if where.scheme != "mqtts":
-            raise InputError(
-                f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
-            )
+        addresses = [Address.parse(each) for each in brokers]
+        for where in addresses:
+            if where.scheme != "mqtts":
+                raise InputError(
+                    f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
+                )
         check_observers(observers, peers=self.peers)
         if observers and self.experiment.telemetry.share == "none":
             raise InputError(
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
             )
+        self._check_home()
         own = wheel_requirement(wheel)
         fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
         fixed |= {path.name for path in TEMPLATES.iterdir()}
@@ -198,48 +204,45 @@ class Fleet:
         beside = name_files(self.source.parent, carried, taken=fixed)
         graphs = name_files(self.source.parent, self._files.graphs(), taken=fixed)
         for peer in self.peers:
-            refuse_others(self.out / peer, {*fixed, *beside, *_written_files(self.out / peer)})
+            refuse_others(self.home / peer, {*fixed, *beside, *_written_files(self.home / peer)})
         for name in {*self.observers, *observers}:
-            refuse_others(self.out / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
+            refuse_others(self.home / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
         for name in observers:
-            _put(self.out / "observers" / name / README.name, b"")
+            _put(self.home / "observers" / name / README.name, b"")
         packages = {kind: self._packages(kind, wheels=wheels) for kind in {*kinds.values()}}
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
-        folder = self.out / "broker"
-        _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
-        self.signer(now=now).renew()
-        listen = "127.0.0.1" if where.here else "0.0.0.0"  # noqa: S104 (clients need a certificate)
-        hosts = configure(
-            folder, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
-        )
+        signer = self.signer(now=now)
+        hosts = [*dict.fromkeys(host for each in self._write_brokers(addresses, authority, signer) for host in each)]
+        trusted = self._trusted(authority)
         contents = {
-            self.out / peer: self._bundle(
+            self.home / peer: self._bundle(
                 peer,
-                broker=str(where),
+                brokers=addresses,
                 kind=kinds[peer],
                 packages=packages[kinds[peer]],
                 own=(wheel, own),
-                beside=beside,
+                beside={"broker.pem": trusted, **{inner: content(path) for inner, path in beside.items()}},
             )
             for peer in self.peers
         }
         for name in self.observers:
-            contents[self.out / "observers" / name] = self._observer(name, broker=str(where), graphs=graphs)
+            files = {"broker.pem": trusted, **{inner: path.read_bytes() for inner, path in graphs.items()}}
+            contents[self.home / "observers" / name] = self._observer(name, brokers=addresses, beside=files)
+        signer.adopt(self._other_homes())
         return WrittenFleet(hosts, contents, self._files.find_left(carried))
 
-    def _observer(self, name: str, *, broker: str, graphs: Mapping[str, Path]) -> list[str]:
+    def _observer(self, name: str, *, brokers: Sequence[Address], beside: Mapping[str, bytes]) -> list[str]:
         """Write the folder of one observer: nothing with which they could train, and no data."""
-        folder = self.out / "observers" / name
+        folder = self.home / "observers" / name
         marks = {"PEER": name, "NAME": self.experiment.name, "FILE": self._file, "VERSION": p2pfl.__version__}
         coded = {key for key, each in plain(self.experiment).items() if references({key: each})} - {"topology"}
         unseen = {*UNSEEN_SECTIONS, *coded}
-        table = {key: each for key, each in self._table(name, broker=broker).items() if key not in unseen}
+        table = {key: each for key, each in self._table(name, brokers=brokers).items() if key not in unseen}
         table.get("privacy", {}).pop("budget", None)
         made = {
             self._file: tomli_w.dumps(table).encode(),
-            "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
             README.name: fill_template(README.read_text("utf-8"), marks).encode(),
-            **{inner: path.read_bytes() for inner, path in graphs.items()},
+            **beside,
         }
         for inner, data in made.items():
             _put(folder / inner, data)
@@ -278,17 +281,17 @@ class Fleet:
         self,
         peer: str,
         *,
-        broker: str,
+        brokers: Sequence[Address],
         kind: DeviceKind,
         packages: BundlePackages,
         own: tuple[Path, str],
-        beside: Mapping[str, Path],
+        beside: Mapping[str, bytes],
     ) -> list[str]:
         """Write the bundle of one device, and remove what an earlier call has written and this one does not."""
-        folder, file = self.out / peer, self._file
+        folder, file = self.home / peer, self._file
         wheel, needed = own
         digests = {} if packages.wheels is None else packages.wheels.digests
-        files = [file, "broker.pem", *sorted(beside)]
+        files = [file, *sorted(beside)]
         marks = {
             "PEER": peer,
             "NAME": self.experiment.name,
@@ -301,12 +304,11 @@ class Fleet:
             "TRUST": " --trust-code" if unlisted_code(plain(self.experiment)) else "",
         }
         made = {
-            file: tomli_w.dumps(self._table(peer, broker=broker)).encode(),
-            "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
+            file: tomli_w.dumps(self._table(peer, brokers=brokers)).encode(),
             "requirements.txt": f"{packages.requirements}{needed}".encode(),
             "torch.txt": packages.torch.encode(),
             wheel.name: wheel.read_bytes(),
-            **{name: content(path) for name, path in beside.items()},
+            **beside,
             **{
                 path.name: fill_template(path.read_text("utf-8"), marks).encode()
                 for path in sorted(TEMPLATES.iterdir())
@@ -325,29 +327,78 @@ class Fleet:
         sums = "".join(f"{digest}  {name}\n" for name, digest in sorted(hashes.items()))
         _put(folder / HASH_FILE, sums.encode())
         if self.observers:
-            listed = self.out / "observers.toml"
+            listed = self.home / "observers.toml"
             _put(folder / "observers.toml", listed.read_bytes() if listed.exists() else b"[peers]\n")
         read(folder / file, trust_code=True)  # as the device will
         return sorted(hashes)
 
-    def _table(self, peer: str, *, broker: str) -> dict[str, Any]:
+    def _table(self, peer: str, *, brokers: Sequence[Address]) -> dict[str, Any]:
         """Return the experiment file for a device, with its own relative paths."""
         table = tomllib.loads(self.source.read_text("utf-8"))
         transport = {key: value for key, value in table.get("transport", {}).items() if key != "credentials"}
+        urls = [str(each) for each in brokers]
+        broker = urls if len(urls) > 1 else urls[0]
         ours = {"broker": broker, "ca": "broker.pem", "certificate": "certificate.pem", "key": f"keys/{peer}.key"}
         mine = {"transport": transport | ours, "trust": {"keys": "keys", "roster": "roster.toml"}}
         if self.observers:
             mine["telemetry"] = table.get("telemetry", {}) | {"observers": "observers.toml"}
         return table | mine
 
+    @property
+    def home(self) -> Path:
+        """Folder with the bundles: that of the fleet, and for a further experiment one of its name in it."""
+        first = fleet_name(self.out / "authority")
+        return self.out if first in {None, self.experiment.name} else self.out / self.experiment.name
+
+    def _check_home(self) -> None:
+        """Refuse an experiment with the name of another folder of the fleet."""
+        if self.home != self.out:
+            check_peers([self.experiment.name])
+            if (self.home / HASH_FILE).exists():
+                raise InputError(f"{self.home} is the bundle of a device; rename the experiment")
+
+    def _other_homes(self) -> list[Path]:
+        """Return the folders with bundles of other experiments of the fleet."""
+        folders = [self.out, *sorted(path for path in self.out.iterdir() if not (path / HASH_FILE).exists())]
+        return [path for path in folders if path != self.home and (path / "roster.toml").is_file()]
+
+    def _write_brokers(
+        self, addresses: Sequence[Address], authority: Authority, signer: RosterSigner
+    ) -> Iterator[Sequence[str]]:
+        """Write a folder for each broker; yield the hosts in its certificate."""
+        folders = [self.out / f"broker{number if number > 1 else ''}" for number in range(1, len(addresses) + 1)]
+        for folder in folders:
+            _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
+            for path in sorted(BROKER_TEMPLATES.iterdir()):
+                text = fill_template(path.read_text("utf-8"), {"NAME": fleet_name(self.out / "authority") or ""})
+                _put(folder / path.name, text.encode(), mode=0o755 if path.suffix == ".sh" else 0o644)
+        signer.renew()
+        for folder, where in zip(folders, addresses, strict=True):
+            yield configure(
+                folder,
+                rights=rights(self.experiment.name),
+                peers=(),
+                host="127.0.0.1" if where.here else "0.0.0.0",  # noqa: S104 (clients need a certificate)
+                public=[where.host],
+                port=where.port,
+                issuer=authority,
+            )
+
+    def _trusted(self, authority: Authority) -> bytes:
+        """Return the certificates that devices trust: the authority's, and those of brokers that it has not signed."""
+        shown = [(folder / "broker.pem").read_bytes() for folder in broker_folders(self.out)]
+        ours = authority.certificate.subject
+        others = [each for each in shown if x509.load_pem_x509_certificate(each).issuer != ours]
+        return b"".join([authority.certificate.public_bytes(Encoding.PEM), *others])
+
     def signer(self, *, now: dt.datetime) -> RosterSigner:
         """Return the rosters and certificates of the fleet."""
-        return RosterSigner(self.out, self.experiment.name, self.peers, self.observers, now)
+        return RosterSigner(self.out, self.home, self.experiment.name, self.peers, self.observers, now)
 
     @property
     def observers(self) -> tuple[str, ...]:
         """Names of those who may look at the devices."""
-        folder = self.out / "observers"
+        folder = self.home / "observers"
         return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
 
 

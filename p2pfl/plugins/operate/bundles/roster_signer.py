@@ -11,6 +11,7 @@ from cryptography import x509
 
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.operate.bundles.authority import Authority
+from p2pfl.plugins.operate.bundles.bundle_files import BROKER_FOLDER
 from p2pfl.privacy.keys import Roster, fingerprint
 from p2pfl.privacy.keys.key_requests import DeviceRequest, save
 
@@ -47,6 +48,8 @@ class RosterSigner:
     ----------
     out
         Folder of the fleet.
+    home
+        Folder with the bundles and rosters of the experiment.
     name
         Name of the experiment.
     peers, observers
@@ -56,6 +59,7 @@ class RosterSigner:
     """
 
     out: Path
+    home: Path
     name: str
     peers: tuple[str, ...]
     observers: tuple[str, ...]
@@ -68,7 +72,7 @@ class RosterSigner:
 
     def folder(self, name: str) -> Path:
         """Return the bundle of a device or an observer."""
-        return self.out / "observers" / name if name in self.observers else self.out / name
+        return self.home / "observers" / name if name in self.observers else self.home / name
 
     def collect(
         self, files: Sequence[Path], *, confirm: Callable[[Sequence[DeviceRequest]], bool] | None = None
@@ -135,10 +139,33 @@ class RosterSigner:
         before = path.read_bytes() if path.exists() else None
         data = self.authority.revocations(before, revoked, now=self.now)
         save(path, data)
-        save(self.out / "broker" / REVOKED_FILE, data)
+        for folder in broker_folders(self.out):
+            save(folder / REVOKED_FILE, data)
+
+    def adopt(self, homes: Sequence[Path]) -> None:
+        """Take over the keys and certificates that devices have in other experiments of the fleet.
+
+        A device has one identity, so it need not ask again.
+
+        Parameters
+        ----------
+        homes
+            Folders of the other experiments.
+        """
+        rosters = {kind: self._roster(kind) for kind in ("roster.toml", "observers.toml")}
+        before = rosters["roster.toml"]
+        for home in homes:
+            theirs, ours = Roster.read(home / "roster.toml"), rosters["roster.toml"]
+            for peer in {*self.peers} & {*theirs.peers} - {*ours.peers}:
+                certificate = home / peer / "certificate.pem"
+                if theirs.peers[peer] not in theirs.revoked and certificate.exists():
+                    save(self.folder(peer) / "certificate.pem", certificate.read_bytes())
+                    rosters["roster.toml"] = ours = replace(ours, peers={**ours.peers, peer: theirs.peers[peer]})
+        if rosters["roster.toml"] != before:
+            self._distribute(rosters)
 
     def _roster(self, kind: str) -> Roster:
-        path = self.out / kind
+        path = self.home / kind
         return Roster.read(path) if path.exists() else Roster({})
 
     def _add_request(self, roster: Roster, made: DeviceRequest, *, file: Path) -> Roster:
@@ -170,8 +197,8 @@ class RosterSigner:
         """Write the rosters, and give them to all bundles once every device is in them."""
         roster, observers = rosters["roster.toml"], rosters["observers.toml"]
         missing = [peer for peer in self.peers if peer not in roster.peers]
-        roster.write(self.out / "roster.toml")
-        listed = (self.out / "roster.toml").read_bytes()
+        roster.write(self.home / "roster.toml")
+        listed = (self.home / "roster.toml").read_bytes()
         for name in (*self.peers, *self.observers) if not missing else ():
             save(self.folder(name) / "roster.toml", listed)
         seen = self._share(observers) if self.observers else None
@@ -185,11 +212,16 @@ class RosterSigner:
 
     def _share(self, observers: Roster) -> str:
         """Give all devices the list of observers."""
-        observers.write(self.out / "observers.toml")
-        data = (self.out / "observers.toml").read_bytes()
+        observers.write(self.home / "observers.toml")
+        data = (self.home / "observers.toml").read_bytes()
         for peer in self.peers:
-            save(self.out / peer / "observers.toml", data)
+            save(self.home / peer / "observers.toml", data)
         return observers.fingerprint
+
+
+def broker_folders(out: Path) -> list[Path]:
+    """Return the folders of the brokers of a fleet."""
+    return sorted(path for path in out.iterdir() if BROKER_FOLDER.fullmatch(path.name))
 
 
 def _certifies(path: Path, made: DeviceRequest) -> bool:

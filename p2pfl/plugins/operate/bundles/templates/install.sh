@@ -3,20 +3,28 @@
 # writes request.toml for the operator; the second time, with roster.toml and certificate.pem from the operator beside
 # it, it completes the installation. A call changes nothing that is done already.
 #
-#   PREFIX   the Python environment              (default: /opt/p2pfl)
-#   STATE    keys, experiment and runs           (default: /var/lib/p2pfl/@NAME@-@PEER@; the unit sees none
-#            below /home, /root or /tmp)
-#   UNITS    where the systemd unit goes         (default: /etc/systemd/system)
+#   PREFIX   the Python environment       (default: /opt/p2pfl; without root ~/.local/share/p2pfl)
+#   STATE    keys, experiment and runs    (default: /var/lib/p2pfl/@NAME@-@PEER@; without root
+#            ~/.local/state/p2pfl/@NAME@-@PEER@; root's unit sees none below /home, /root or /tmp)
+#   UNITS    where the systemd unit goes  (default: /etc/systemd/system; without root ~/.config/systemd/user)
 #   PYTHON   the Python to use, @LOWEST@ to @HIGHEST@  (default: python3)
 #   WHEELS   a folder with all packages, for a device without internet  (default: wheels/ beside this script, which
 #            p2pfl deploy --wheels fills); hashes are checked all the same
+#   ONLY=packages     install the packages, and make no keys: for an image of containers
 #   ENVIRONMENT=yes   PREFIX has p2pfl already, for example with a torch of the vendor: install nothing there
 set -eu
 
 bundle=$(cd "$(dirname "$0")" && pwd)
-prefix=${PREFIX:-/opt/p2pfl}
-state=${STATE:-/var/lib/p2pfl/@NAME@-@PEER@}
-units=${UNITS:-/etc/systemd/system}
+# Root makes a user for the peer; anybody else runs the peer as themselves, and has a unit of their own.
+root=no user=$(id -un 2>/dev/null || id -u)
+if [ "$(id -u)" = 0 ]; then
+    root=yes user=p2pfl
+    prefix=${PREFIX:-/opt/p2pfl} state=${STATE:-/var/lib/p2pfl/@NAME@-@PEER@} units=${UNITS:-/etc/systemd/system}
+else
+    home=${HOME:-$(getent passwd "$user" | cut -d: -f6)}
+    prefix=${PREFIX:-$home/.local/share/p2pfl} state=${STATE:-$home/.local/state/p2pfl/@NAME@-@PEER@}
+    units=${UNITS:-$home/.config/systemd/user}
+fi
 python=${PYTHON:-python3}
 wheels=${WHEELS:-}
 [ -n "$wheels" ] || [ ! -d "$bundle/wheels" ] || wheels=$bundle/wheels
@@ -39,18 +47,12 @@ sys.exit(not low <= list(sys.version_info[:2]) <= high)' @LOWEST@ @HIGHEST@ ||
     "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python lacks the module venv; install the package python3-venv"
 fi
 
-# Root makes a user for the peer; anybody else runs the peer as themselves.
-root=no
-if [ "$(id -u)" = 0 ]; then
-    root=yes
-    user=p2pfl
+if [ "$root" = yes ] && [ "${ONLY:-}" != packages ]; then
     if [ -d "$state" ] && [ -n "$(ls -A "$state")" ]; then
         owner=$(stat -c %U "$state")
         [ "$owner" = p2pfl ] || fail "$state has files and belongs to $owner; choose another STATE"
     fi
     id p2pfl >/dev/null 2>&1 || useradd --system --home-dir /var/lib/p2pfl --shell /usr/sbin/nologin p2pfl
-else
-    user=$(id -un)
 fi
 
 # How to call p2pfl in $state, for somebody who may be unable to enter it and becomes the user of the peer by sudo.
@@ -64,7 +66,7 @@ there() {
 
 # Everything in $state is written by the user of the peer: root would follow a link that this user has put there.
 as_peer() {
-    if [ "$root" = yes ]; then
+    if [ "$root" = yes ] && [ "${ONLY:-}" != packages ]; then
         runuser -u p2pfl -- "$@"
     else
         "$@"
@@ -107,6 +109,7 @@ END
             fail "the packages of $file cannot be installed; see the message of pip above, and set WHEELS where no index can be reached"
     done
 fi
+[ "${ONLY:-}" != packages ] || exit 0
 [ -x "$prefix/bin/p2pfl" ] || fail "there is no p2pfl in $prefix; leave ENVIRONMENT out, or install it there"
 as_peer test -x "$prefix/bin/p2pfl" || fail "the user $user cannot reach $prefix; choose another PREFIX"
 
@@ -117,9 +120,22 @@ if [ "$root" = yes ]; then
 else
     (umask 077 && mkdir -p "$state")
 fi
+! as_peer test -e "$state/roster.toml" || as_peer test -e "$state/@FILE@" ||
+    fail "$state has another experiment; choose another STATE"
 for file in @FILES@; do
     put "$file"
 done
+# A device has one identity: it takes the keys of another experiment of its fleet, for which its certificate is.
+if [ -f "$bundle/certificate.pem" ]; then
+    as_peer sh -c 'umask 077
+        [ ! -e "$1/keys/@PEER@.pem" ] || exit 0
+        for other in "$1"/../*/; do
+            if [ -f "$other/certificate.pem" ] && [ "$(sha256sum <"$other/certificate.pem")" = "$2" ]; then
+                mkdir -p "$1/keys" && cp "$other/keys/@PEER@.pem" "$other/keys/@PEER@.key" "$1/keys/"
+                exit
+            fi
+        done' sh "$state" "$(sha256sum <"$bundle/certificate.pem")"
+fi
 as_peer sh -c 'umask 077; export PYTHONPYCACHEPREFIX="$2/cache"; exec "$1" identity @PEER@ --keys "$2/keys" --request "$2/request.toml"' sh "$prefix/bin/p2pfl" "$state"
 as_peer cat "$state/request.toml" >"$bundle/request.toml" # it holds public keys alone
 
@@ -134,11 +150,21 @@ put certificate.pem
 [ ! -f "$bundle/observers.toml" ] || put observers.toml
 echo "Compare this line by telephone with what p2pfl deploy --collect printed for the operator:"
 echo "roster.toml  $(as_peer "$prefix/bin/python" -P -B -c 'import sys; from p2pfl.privacy.keys import Roster; print(Roster.read(sys.argv[1]).fingerprint)' "$state/roster.toml")"
+# What only root's systemd can do, or knows, is left out of the unit of another user.
+own=
+if [ "$root" = no ]; then
+    own='/^# With root alone/,/^$/d; /^User=/d; /network-online/d; s/multi-user\.target/default.target/'
+    mkdir -p "$units" 2>/dev/null || true
+fi
 if [ -d "$units" ] && [ -w "$units" ]; then
-    sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" -e "s|@USER@|$user|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
+    sed -e "$own" -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" -e "s|@USER@|$user|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
     chmod 644 "$units/p2pfl-@NAME@-@PEER@.service"
     echo "Check:  $(there "doctor @FILE@ --as @PEER@@TRUST@")"
-    echo "Start:  sudo systemctl daemon-reload && sudo systemctl enable --now p2pfl-@NAME@-@PEER@"
+    if [ "$root" = yes ]; then
+        echo "Start:  sudo systemctl daemon-reload && sudo systemctl enable --now p2pfl-@NAME@-@PEER@"
+    else
+        echo "Start:  loginctl enable-linger && systemctl --user daemon-reload && systemctl --user enable --now p2pfl-@NAME@-@PEER@"
+    fi
 else
     echo "Check:  $(there "doctor @FILE@ --as @PEER@@TRUST@")"
     echo "Start:  $(there "peer @FILE@ --name @PEER@ --resume")"

@@ -1,0 +1,69 @@
+"""What a board's peer takes: no memory from the heap, few bytes, and no harm from hostile bytes."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from boards import MICRO, build, section_sizes
+
+pytestmark = pytest.mark.slow
+
+OWN = ["msgpack", "wire", "blake3", "mlp", "seal", "mqtt", "peer"]
+"""Modules that every board has."""
+
+HEAP = {"malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign", "alloca", "strdup"}
+
+
+@pytest.fixture(scope="module")
+def fuzz(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("fuzz"), "fuzz", "SANITIZE=1", "CFLAGS=-O1")
+
+
+def feed(fuzz, *, seed, count):
+    """Feed hostile bytes to a board; return how many models it added."""
+    done = subprocess.run([fuzz, str(seed), str(count)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[0])
+
+
+def test_hostile_broker_and_neighbour_do_a_board_no_harm(fuzz):
+    """Address and undefined behaviour sanitizers watch; some messages are good, else nothing would be reached."""
+    assert feed(fuzz, seed=7, count=6000) > 10
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(8))
+def test_many_more_hostile_messages_do_a_board_no_harm(fuzz, seed):
+    assert feed(fuzz, seed=100 + seed, count=60_000) > 100
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory):
+    """Own modules, compiled for size, of a board with 2,410 parameters and two neighbours."""
+    folder = tmp_path_factory.mktemp("objects")
+    for tool in ("cc", "nm", "size"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    made = {name: folder / f"{name}.o" for name in OWN}
+    for name, path in made.items():
+        warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+        subprocess.run(["cc", "-std=c99", "-Os", *warnings, "-c", MICRO / f"{name}.c", "-o", path], check=True)
+    return made
+
+
+def test_board_takes_no_memory_from_the_heap(objects):
+    for path in objects.values():
+        listed = subprocess.run(["nm", "-u", path], capture_output=True, text=True, check=True).stdout.split()
+        assert HEAP.isdisjoint(listed)
+
+
+def test_code_and_memory_of_a_board_are_small(objects, tmp_path):
+    sizes = [section_sizes(path) for path in objects.values()]
+    assert sum(text for text, _, _ in sizes) < 40_000
+    assert all(zeroed == 0 for _, _, zeroed in sizes)  # all memory is that of the peer itself
+    source = tmp_path / "memory.c"
+    source.write_text('#include "peer.h"\nextern struct micro_peer peer;\nstruct micro_peer peer;\n')
+    made = tmp_path / "memory.o"
+    subprocess.run(["cc", "-std=c99", "-I", MICRO, "-c", source, "-o", made], check=True)
+    assert section_sizes(made)[2] < 56_000  # of 64 kB, so that the stack and the network have the rest
