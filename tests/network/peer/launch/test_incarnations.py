@@ -94,7 +94,9 @@ def test_whoever_waits_in_vain_ends_with_the_model_from_before_the_round(tmp_pat
 async def test_an_error_after_the_peers_have_begun_again_is_not_taken_for_one_that_did_not_come(phase, ends):
     plan = SimpleNamespace(experiment=read(SMALL, changes=[*SIX, *STOP]), commits=True, saved=lambda _row: {})
     first, second = (
-        SimpleNamespace(name="ada", undecided=True, done=2, phase=each, plan=plan, me=SimpleNamespace(incarnation=1))
+        SimpleNamespace(
+            wakes=None, name="ada", undecided=True, done=2, phase=each, plan=plan, me=SimpleNamespace(incarnation=1)
+        )
         for each in ("done", phase)
     )
     store, notices = SimpleNamespace(holds=lambda _round: True, former=Former), []
