@@ -1,13 +1,15 @@
 """What a round costs outside of training, against a bare aiomqtt client that moves the same bytes.
 
-    python -m benchmarks.live [--sizes 10000 1000000 50000000] [--rounds 8] [--repeats 3] [--variants]
+    python -m benchmarks.live [--sizes 10000 1000000 50000000] [--rounds 8] [--repeats 3] [--variants | --minimal]
 
 Eight processes on a ring publish one row each and receive two, over one embedded broker. Ours are
 real peers whose learner does nothing; bare ones publish and count 256 KiB messages and do no more:
 no credit, no digest, no reassembly, no average. Both wait for their neighbours every round. Sealing ones
 are bare ones that encrypt and decrypt each message, as ours do, with the same cipher. Processor time is that of a peer
 in a round, and hardly depends on other work on the machine. ``--variants`` compares ours with ours at quality of
-service 0, and with ours on the event loop of uvloop where that is installed; ``--masks`` with ours under masks.
+service 0, and with ours on the event loop of uvloop where that is installed; ``--masks`` with ours under masks;
+``--minimal`` with bare clients that seal, of aiomqtt and of :mod:`benchmarks.minimal_mqtt`: their difference is what
+another client could save.
 """
 
 import argparse
@@ -27,6 +29,7 @@ import aiomqtt
 import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from benchmarks.minimal_mqtt import MinimalClient
 from p2pfl.algorithms import Averaging, FedAvg, Gossip
 from p2pfl.core.process import one_heap
 from p2pfl.core.rows import Layout
@@ -224,6 +227,55 @@ def bare(
     pipe.send(cost(ends, peak() - before))
 
 
+def minimal(name: str, url: str, load: Load, pipe: Connection) -> None:
+    """A bare client of :mod:`benchmarks.minimal_mqtt` that encrypts what it sends and decrypts what it gets."""
+    neighbours = ring(load.peers).neighbours(name)
+    total, ends = 4 * load.length, []
+    host, port = url.removeprefix("mqtt://").split(":")
+    cipher = AESGCM(bytes(32))
+
+    async def body() -> None:
+        arrived = dict.fromkeys(neighbours, 0)
+        ready: set[str] = set()
+        changed = asyncio.Event()
+
+        def count(topic: str, data: memoryview) -> None:
+            _, sender, kind = topic.split("/")
+            if kind == "ready":
+                ready.add(sender)
+            else:
+                arrived[sender] += len(cipher.decrypt(bytes(12), data, None))
+            changed.set()
+
+        async def until(condition) -> None:
+            while not condition():
+                changed.clear()
+                await changed.wait()
+
+        client = await MinimalClient.open(host, int(port), name, count)
+        for neighbour in neighbours:
+            await client.subscribe(f"bare/{neighbour}/#")
+        payload = memoryview(bytes(total))
+        await client.publish(f"bare/{name}/ready", b"!", retain=True)
+        await until(lambda: len(ready) == len(neighbours))
+        for round in range(1, load.rounds + 1):
+            gate = asyncio.Semaphore(16)
+
+            async def one(start: int) -> None:
+                async with gate:
+                    sealed = cipher.encrypt(bytes(12), payload[start : start + CHUNK], None)
+                    await client.publish(f"bare/{name}/data", sealed)
+
+            await asyncio.gather(*(one(start) for start in range(0, total, CHUNK)))
+            await until(lambda: all(count >= round * total for count in arrived.values()))
+            ends.append(instant())
+        await asyncio.sleep(1.0)
+
+    before = reset_peak()
+    asyncio.run(body())
+    pipe.send(cost(ends, peak() - before))
+
+
 def reset_peak() -> int:
     """Bytes of memory in use now, from where the kernel counts the peak anew."""
     Path("/proc/self/clear_refs").write_text("5", "ascii")
@@ -278,11 +330,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--variants", action="store_true")
     parser.add_argument("--masks", action="store_true", help="compare ours with ours under masks")
+    parser.add_argument("--minimal", action="store_true", help="compare ours with the smallest client")
     options = parser.parse_args()
     others: dict[str, Body] = {"bare clients": bare, "bare clients that seal": sealing}
     if options.variants:
         others = {"ours at QoS 0": without_acknowledgements}
         others |= {"ours on uvloop": on_uvloop} if importlib.util.find_spec("uvloop") else {}
+    if options.minimal:
+        others = {"bare clients that seal": sealing, "minimal clients that seal": minimal}
     if options.masks:
         others = {"ours under masks": masked}
     print("| model, bytes | ours, ms | processor time, ms | ratio to | wall time | processor time | memory, models |")

@@ -1,10 +1,12 @@
 """Rare exchanges: loss at equal tokens, the share of time that remains for training, and how well it was predicted.
 
-    python -m benchmarks.rare_exchanges [--rows loss killed time forecast] [--ways NAME ...] [--text FILE]
+    python -m benchmarks.rare_exchanges [--rows loss killed time forecast] [--ways NAME ...] [--text FILE] [--size 10M]
         [--dim 64 --layers 2 --context 32 --rounds 20 --steps 20 --batch 8] [--device cuda]
         [--large-dim 320 --large-layers 8 --large-rounds 6 --mbit 50 --latency 0.1 --seconds 10]
 
-``loss``: a GPT of letters and eight peers, each with a part of its own of a text. All ways take as many steps.
+``loss``: a GPT of letters and eight peers, each with a part of its own of a text. All ways take as many steps. The
+first of ``--ways`` is the reference. Two steps are timed before, and the seconds of each way are printed.
+``--size 10M`` is a GPT of 9.9 million parameters, 30 rounds of 30 steps of 16 windows of 128 letters.
 ``killed``: the same live, in virtual time, and one peer killed half-way.
 ``time``: a GPT of about 10 million parameters over links of 50 Mbit/s and 100 ms, by pairs, in virtual time. A round of
 training takes ``--seconds``.
@@ -156,6 +158,17 @@ def learner_of(options: argparse.Namespace, data: Federation, letters: int) -> T
     )
 
 
+def seconds_of_a_way(options: argparse.Namespace, data: Federation, letters: int) -> float:
+    """Return the seconds of the processor for all local steps of a way, from two steps of one peer."""
+    steps = 2
+    learner = learner_of(argparse.Namespace(**{**vars(options), "steps": steps}), data, letters)
+    rows, began = learner.start(["peer0"]), 0.0
+    for round in range(2):  # the first one builds what the others use
+        began = time.process_time()
+        learner.fit(rows, peers=["peer0"], round=round)
+    return (time.process_time() - began) / steps * PEERS * options.rounds * options.steps
+
+
 def losses(options: argparse.Namespace) -> None:
     """Print the loss of each way at equal tokens, of all models and of their mean, and distances from the first."""
     data, letters = federation(options.text.read_text("utf-8"), context=options.context)
@@ -163,6 +176,7 @@ def losses(options: argparse.Namespace) -> None:
     sized = sum(each.numel() for each in model(options, letters).parameters())
     tokens = options.rounds * options.steps * options.batch * options.context
     print(f"GPT of {sized:,} parameters, {PEERS} peers, {tokens:,} tokens a peer, H = {options.steps}")
+    print(f"about {seconds_of_a_way(options, data, letters):,.0f} s of the processor for each way", flush=True)
     print(f"{'way':38} {'loss':>7} {'':>8} {'of mean':>8} {'':>8} {'MB a peer':>10} {'processor s':>12}")
     for name, (algorithm, graph, codec) in ways(options).items():
         if options.ways and name not in options.ways:
@@ -318,6 +332,14 @@ def play_live(plan: Plan, *, killed: str | None, at: int) -> dict[str, float]:
     return losses
 
 
+SIZES: Mapping[str, Mapping[str, int | float]] = {
+    "small": {},
+    "10M": {
+        "dim": 320, "layers": 8, "heads": 8, "context": 128, "rounds": 30, "steps": 30, "batch": 16, "rate": 1e-3
+    },
+}  # fmt: skip
+"""Other defaults of the options by name."""
+
 ROWS = {"loss": losses, "killed": survivors, "time": times, "forecast": forecasts}
 
 
@@ -335,6 +357,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("latency", float, 0.1), ("seconds", float, 10.0),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=kind, default=usual)
+    parser.add_argument("--size", choices=list(SIZES), default="small", help="defaults of model and training")
+    parser.set_defaults(**SIZES[parser.parse_args(arguments).size])
     options = parser.parse_args(arguments)
     for row in options.rows:
         ROWS[row](options)

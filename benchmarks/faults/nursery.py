@@ -43,7 +43,7 @@ class Nursery:
     urls
         By peer, its broker.
     takes
-        By peer, seconds that it trains in a round, on top of what its processor takes.
+        By peer, seconds that it trains in a round, at least.
     inside
         By peer, the network namespace that it lives in; none by default.
 

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from p2pfl.core.errors import P2PFLError
+from p2pfl.core.rows import Rows
 from p2pfl.experiment import check, plan
+from p2pfl.learning import Fitted, Fitting
 from p2pfl.network.peer.launch.worker import earlier, live
 from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.network.peer.updates import Failed
@@ -33,7 +35,7 @@ class Life:
     name, table, urls, folder, roster
         As :func:`p2pfl.network.peer.launch.worker.main` takes them.
     takes
-        Seconds that it sleeps in each round's training: a processor that others use, or that is slow.
+        Seconds of each round's training: it sleeps after what its own processor takes, which may be longer.
     inside
         A network namespace.
     again
@@ -50,6 +52,19 @@ class Life:
     again: bool = False
 
 
+class Sleepy(Timed):
+    """Learner whose training lasts as long as it should, where its processor is fast enough."""
+
+    def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
+        """Train, and sleep for the rest of the time."""
+        began = time.perf_counter()
+        fitted = self.learner.fit(rows, **options)
+        left = max(self.takes(peer, options["round"]) for peer in options["peers"]) - (time.perf_counter() - began)
+        if left > 0:
+            self.spend(left)
+        return fitted
+
+
 def main(life: Life, pipe: Connection) -> None:
     """Live from what an earlier life kept, if there was one; everything there is to say goes through the pipe."""
     if life.inside is not None:
@@ -58,7 +73,7 @@ def main(life: Life, pipe: Connection) -> None:
     folder = Path(life.folder)
     try:
         resolved = plan(check(life.table), only=[life.name])
-        resolved = replace(resolved, learner=Timed(resolved.learner, takes=lambda *_: life.takes, spend=time.sleep))
+        resolved = replace(resolved, learner=Sleepy(resolved.learner, takes=lambda *_: life.takes, spend=time.sleep))
         owned = Credentials(Identity.load(folder / "keys" / f"{life.name}.pem"), Roster(life.roster))
         former = earlier(folder, life.name, notify=pipe.send) if life.again else None
         errand = live(resolved, life.name, urls=life.urls, folder=folder, owned=owned, notify=pipe.send, former=former)

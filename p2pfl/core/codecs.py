@@ -219,7 +219,7 @@ class Half:
     """
 
     kind: str = "float16"
-    traits: ClassVar[CodecTraits] = CodecTraits()
+    traits: ClassVar[CodecTraits] = CodecTraits(alike=True)
 
     def __post_init__(self) -> None:
         if self.kind not in {"float16", "bfloat16"}:
@@ -281,7 +281,7 @@ class Quantise:
     """
 
     bits: int = 8
-    traits: ClassVar[CodecTraits] = CodecTraits(differences=True)
+    traits: ClassVar[CodecTraits] = CodecTraits(differences=True, alike=True)
     number: int = 3
 
     def __post_init__(self) -> None:

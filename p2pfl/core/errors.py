@@ -14,6 +14,7 @@
         ├── PrivacyError          a released value left the range of the fixed-point grid
         ├── CoverError            no neighbour is present to share a mask with
         ├── UndecidedError        it is unknown which models of a round count, or one is missing for good
+        │   └── OutdatedError     the others count a round that this peer cannot complete any more
         ├── BudgetError           a release would cost more than privacy.epsilon allows
         ├── DecodeError           bytes from the network that are not a valid message
         │   ├── VersionError      a message of another version of the wire format
@@ -98,6 +99,10 @@ class CoverError(RunError):
 
 class UndecidedError(RunError):
     """A round could not be completed, because a release is missing or no majority agreed on whether it counts."""
+
+
+class OutdatedError(UndecidedError):
+    """A round counts that the peer cannot complete, because its files are older than what it has sent."""
 
 
 class BudgetError(RunError):

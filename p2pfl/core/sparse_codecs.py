@@ -67,7 +67,7 @@ class TopK:
 
     share: float = 0.01
     bits: int | None = None
-    traits: ClassVar[CodecTraits] = CodecTraits(differences=True)
+    traits: ClassVar[CodecTraits] = CodecTraits(differences=True, alike=True)
 
     def __post_init__(self) -> None:
         count_kept(self.share, 1)

@@ -134,14 +134,18 @@ class CodecTraits:
     ----------
     differences
         True if it encodes differences from what was sent before, so that both ends keep the same past.
+    alike
+        True if equal rows of two peers are encoded alike, because nothing is drawn by their names. Simulations then
+        compute one of the peers that sit out a round.
 
     Examples
     --------
-    >>> CodecTraits(differences=True)
-    CodecTraits(differences=True)
+    >>> CodecTraits(differences=True).alike
+    False
     """
 
     differences: bool = False
+    alike: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ class Window:
     def next(self, now: float) -> float:
         """Return the first time from ``now`` on that lies in the window."""
         passed = (now - self.begin) % DAY
-        return now if passed < self.seconds else now + DAY - passed
+        return now if passed < self.seconds else now + (DAY - passed)
 
 
 def first_in(windows: Sequence[Window], now: float) -> float:

@@ -459,7 +459,9 @@ def sampled_average(plan: Plan, *, workers: int) -> Averaging | None:
     if public == secret or (secret and (traits.needs_plain_averages or traits.personal)):
         return None  # personal models show who takes part in secret
     exact = plan.gossip.steps == 1 and all(each.averages and each.keeps_mean for each in plan.weights)
-    contested = any(part is not None for part in (plan.codec, plan.rule, plan.attack, plan.stop, plan.source))
+    contested = any(part is not None for part in (plan.rule, plan.attack, plan.stop, plan.source))
+    if plan.codec is not None:  # whose losses a peer keeps until it gets a whole average
+        contested |= hidden.hidden or plan.asked.codec is None or not plan.asked.codec.alike
     contested |= hidden.hidden and plan.zstd is not None  # the size of a compressed row depends on its masks
     drawn = secret or hidden.noise > 0  # once for all peers, so that what repeats would be other numbers
     contested |= hidden.hidden and (workers > 1 or (drawn and not plan.protection.secret))

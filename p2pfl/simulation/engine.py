@@ -17,7 +17,6 @@ from p2pfl.algorithms import Algorithm, State, Statistics, average_of
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
-from p2pfl.core.rows import repeated
 from p2pfl.data import Federation
 from p2pfl.data.federation import standardise
 from p2pfl.experiment import Experiment, Plan
@@ -318,7 +317,7 @@ def _hides_steps(resolved: Plan, shard: Shard) -> bool:
 def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: RecordedPeers, *, round: int) -> None:
     """Write the models of the listed peers; those that are all the same are once in memory."""
     common: dict[str, torch.Tensor] = {}
-    one = repeated(state.rows) and not isinstance(resolved.learner.bare, KeepsModels)
+    one = shard.alike(state.rows) and not isinstance(resolved.learner.bare, KeepsModels)  # in all processes
 
     def saved(row: torch.Tensor, peer: str) -> dict[str, torch.Tensor]:
         if not one:

@@ -127,7 +127,8 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
     computed = count
     if average is not None and not (baselines or plan.asked.algorithm.personal):
         few = cohort_size(plan, average)
-        if plan.asked.algorithm.idle_weighs:  # those that took part have a state of their own
+        codec = plan.asked.codec
+        if plan.asked.algorithm.idle_weighs or (codec is not None and codec.differences):  # a state of their own
             few *= max(1, plan.experiment.horizon)
         computed = min(count, few)
     records = count * (RECORD * plan.experiment.horizon + PEER)

@@ -24,8 +24,8 @@ MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""
 
 HEAD = [
-    "| peers | malicious | mask ledgers | the disk | ballots begun | crashes | messages | states | steps | seconds |",
-    "| ---: | --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
+    "| peers | malicious | proposed | ledgers | disk | ballots begun | crashes | messages | states | steps | seconds |",
+    "| ---: | --- | --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
 ]
 
 
@@ -45,6 +45,8 @@ class Setting:
         Member that sends whatever it can sign, and has one ballot; empty if all are honest.
     values
         Outcomes that the malicious member states.
+    proposed
+        What the owner proposes; others want the other outcome.
     most
         States after which it stops, if the command does not say.
     """
@@ -55,6 +57,7 @@ class Setting:
     blocking: bool = True
     malicious: str = ""
     values: tuple[bytes, ...] = (COUNTS, AGAIN)
+    proposed: bytes = COUNTS
     most: int = 3_000_000
 
     def explorer(self, *, most: int, make: type[Agreement] = Agreement, progress: bool = True) -> Explorer:
@@ -62,8 +65,9 @@ class Setting:
         size, malicious = len(self.ballots), {self.malicious} - {""}
         kind, judge = (Masked, MaskInvariants) if self.masked else (Member, Invariants)
         how = {"ballots": self.ballots, "crashes": self.crashes, "blocking": self.blocking, "malicious": malicious}
+        how["proposed"] = self.proposed
         actors = members(size, make=make, kind=kind, **how)
-        invariants = judge(size, malicious=malicious, progress=progress)
+        invariants = judge(size, malicious=malicious, progress=progress, proposed=self.proposed)
         given = {} if not malicious else {"enemy": self.enemy.says}
         return Explorer(actors, invariants.actors, invariants.messages, most=most, **given)
 
@@ -85,9 +89,10 @@ class Setting:
         masked, end = "yes" if self.masked else "no", "" if found.complete else "the first "
         lies = "none" if not self.malicious else "the owner" if self.malicious == NAMES[0] else "another"
         lies += ", also what nobody believes" if NONSENSE in self.values else ""
+        proposed = "it counts" if self.proposed == COUNTS else "again"
         return (
-            f"| {len(self.ballots)} | {lies} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
-            f"| {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"
+            f"| {len(self.ballots)} | {lies} | {proposed} | {masked} | {disk} | {ballots} | {crashes} "
+            f"| {found.messages} | {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"
         )
 
 
@@ -139,12 +144,18 @@ def attempts(*, most: int) -> int:
 
 SETTINGS = (
     Setting((0, 0, 0), (1, 1, 1), blocking=False),
+    Setting((0, 0, 0), (1, 1, 1), blocking=False, proposed=AGAIN),
     Setting((0, 1, 0), (1, 1, 0)),
+    Setting((0, 1, 0), (1, 1, 0), proposed=AGAIN),
     Setting((0, 1, 0), (0, 1, 0), masked=True),
     Setting((0, 1, 1), (0, 0, 0)),
+    Setting((0, 1, 1), (0, 0, 0), proposed=AGAIN),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], most=200_000),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], values=(COUNTS, NONSENSE), most=200_000),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[3]),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[3], proposed=AGAIN),
+    Setting((0, 1, 0, 0), (0, 0, 0, 0), malicious=NAMES[0]),
+    Setting((0, 1, 0, 0), (0, 0, 0, 0), malicious=NAMES[3]),
 )
 """What ``scripts/explore`` explores."""
 

@@ -72,12 +72,19 @@ class Malicious:
                 yield Vote(self.subject, self.name, ballot, value, final=final)
 
     def _promises(self, votes: Collection[Vote]) -> Iterator[Promise]:
-        """Yield its own promises, with every last vote that it can prove, and with none."""
+        """Yield its own promises, with every last vote that it can prove or none, and every acceptance or none."""
         for ballot in self.ballots:
-            yield Promise(self.subject, self.name, ballot)
+            bare = Promise(self.subject, self.name, ballot)
+            found = [bare]
             for last, value in itertools.product((self.committee.first, *self.ballots), self.values):
                 if last < ballot and is_certified(self.subject, last, value, votes, committee=self.committee):
-                    yield Promise(self.subject, self.name, ballot, last, value, proof=_proof(votes, last, value))
+                    found.append(
+                        Promise(self.subject, self.name, ballot, last, value, proof=_proof(votes, last, value))
+                    )
+            for each in found:
+                yield each
+                for value in self.values:
+                    yield msgspec.structs.replace(each, accepted=self.committee.first, accepted_value=value)
 
     def _proposals(self, promises: Collection[Promise], votes: Collection[Vote]) -> Iterator[Proposal]:
         """Yield all proposals in its own ballots that follow from promises, and some that do not."""
@@ -98,12 +105,15 @@ class Malicious:
     def _decisions(self, votes: Collection[Vote]) -> Iterator[Decision]:
         """Yield all decisions that votes prove."""
         for ballot, value in itertools.product((self.committee.first, *self.ballots), self.values):
-            few = {
-                vote.member: vote for vote in votes if (vote.ballot, vote.value, vote.final) == (ballot, value, True)
-            }
-            decision = Decision(self.subject, value, tuple(vote for _, vote in sorted(few.items())))
-            if few and decision.holds(self.committee):
-                yield decision
+            for final in (True, False):
+                few = {
+                    vote.member: vote
+                    for vote in votes
+                    if (vote.ballot, vote.value, vote.final) == (ballot, value, final)
+                }
+                decision = Decision(self.subject, value, tuple(vote for _, vote in sorted(few.items())))
+                if few and decision.holds(self.committee):
+                    yield decision
 
 
 def _votes_in(message: Message) -> tuple[Vote, ...]:

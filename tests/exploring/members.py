@@ -68,6 +68,8 @@ class Member:
     blocking
         Whether it takes nothing else while a write is in progress: a slow disk then looks like slow messages. If it
         crashes no more, its writes take no time, for the same reason.
+    proposed
+        What the owner proposes in the first ballot; whoever begins another one wants the other outcome.
     """
 
     name: str
@@ -80,11 +82,12 @@ class Member:
     pending: MemberRecord | None = None
     restarts: bool = True
     blocking: bool = False
+    proposed: Value = COUNTS
 
     def started(self) -> Member:
         """Return the member with a new state machine."""
         machine = self.make(self.name, SUBJECT, self.committee, self.recovered)
-        machine.wanted = AGAIN
+        machine.wanted = AGAIN if self.proposed == COUNTS else COUNTS
         return replace(self, machine=machine, pending=None)
 
     @property
@@ -134,7 +137,7 @@ class Member:
             case "stores":
                 return [self.told(RecordStored())]
             case "proposes":
-                return [self.told(Propose(COUNTS))]
+                return [self.told(Propose(self.proposed))]
         return [replace(self, ballots=self.ballots - 1).timed_out()]
 
     def timed_out(self) -> tuple[Member, Sent]:
@@ -246,6 +249,7 @@ def members(
     crashes: Sequence[int] = (),
     blocking: bool = False,
     malicious: Collection[str] = (),
+    proposed: Value = COUNTS,
 ) -> dict[str, Member]:
     """Return the honest members, which have just begun."""
     found, group = {}, committee(size) if group is None else group
@@ -253,7 +257,7 @@ def members(
         if name in malicious:
             continue
         limits = {"ballots": ballots[place] if ballots else 0, "crashes": crashes[place] if crashes else 0}
-        found[name] = kind(name, group, make=make, blocking=blocking, **limits).started()
+        found[name] = kind(name, group, make=make, blocking=blocking, proposed=proposed, **limits).started()
     return found
 
 
@@ -268,9 +272,14 @@ class Invariants:
         Members that sign whatever they like.
     progress
         Whether it is checked that the others come to a verdict.
+    proposed
+        What the owner proposes.
     """
 
-    def __init__(self, size: int, *, malicious: Collection[str] = (), progress: bool = True) -> None:
+    def __init__(
+        self, size: int, *, malicious: Collection[str] = (), progress: bool = True, proposed: Value = COUNTS
+    ) -> None:
+        self._proposed = proposed
         self.majority = committee(size).majority
         self.malicious, self._progress = malicious, progress
         self._live: set[Hashable] = set()  # states of members that come to a verdict
@@ -295,7 +304,7 @@ class Invariants:
             return "two verdicts are signed"
         if self.malicious:
             return ""  # one may propose any outcome; what is decided is checked above
-        if not any(vote.ballot.number == 0 for vote in votes) and any(vote.value == COUNTS for vote in votes):
+        if not any(vote.ballot.number == 0 for vote in votes) and any(vote.value == self._proposed for vote in votes):
             return "an outcome that was never proposed"
         return ""
 

@@ -11,7 +11,16 @@ from exploring.masked import Masked
 from exploring.members import Member, Sent
 from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.agreement.agreement_effects import BLANK, MemberRecord, Send
-from p2pfl.network.protocol.wire.verdict_messages import Ballot, Committee, Message, Promise, Value, Vote
+from p2pfl.network.protocol.wire.verdict_messages import (
+    Ballot,
+    Committee,
+    Decision,
+    Message,
+    Promise,
+    Value,
+    Vote,
+    majority,
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,25 @@ class Wavering(Agreement):
 
     def _accepts(self, ballot: Ballot) -> bool:
         return ballot >= self.record.promised
+
+
+class Silent(Agreement):
+    """Promises without a word about what it has accepted."""
+
+    def _promise(self) -> Promise:
+        return msgspec.structs.replace(super()._promise(), accepted=None, accepted_value=None)
+
+    def _honest(self, promise: Promise) -> bool:
+        return promise.member in self.committee.members
+
+
+class Loose(Agreement):
+    """Takes acceptances of a majority in the first ballot for a decision."""
+
+    def _count_acceptances(self, last: Vote) -> None:
+        few = majority(self._acceptances, self.committee)
+        if few:
+            self._decide(Decision(self.subject, last.value, few))
 
 
 class Lone(Agreement):

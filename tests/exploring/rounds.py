@@ -22,6 +22,9 @@ from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutc
 from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.wire.verdict_messages import Place, draw_committee
 
+PAIR = {"ada": ("bob",), "bob": ("ada",)}
+"""Neighbours of two peers."""
+
 LINE = {"ada": ("bob",), "bob": ("ada", "eve"), "eve": ("bob",)}
 """Neighbours of three peers, of which two share no edge."""
 

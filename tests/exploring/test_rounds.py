@@ -53,7 +53,7 @@ def test_a_round_that_counts_although_a_member_failed_is_found(monkeypatch):
     monkeypatch.setattr(settlement, "outcome", careless)
     monkeypatch.setattr(Settlement, "_believes", lambda *_: True)
     with pytest.raises(ViolationError, match=r"a round counts that .* cannot complete"):
-        rounds.explorer(steps=1).run()
+        rounds.explorer(graph=rounds.PAIR, steps=1).run()
 
 
 def test_a_round_that_counts_with_half_of_a_mask_is_found():

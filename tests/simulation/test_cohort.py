@@ -212,7 +212,8 @@ def test_the_models_that_a_cohort_receives_weigh_as_those_of_all_peers(monkeypat
         "topology.kind=ring",
         "gossip.steps=2",
         "learning.fraction=1.0",
-        "compression.name=float16",
+        "compression.name=qsgd",
+        "compression.name=random_k",
     ],
 )
 def test_all_peers_are_computed_where_those_that_sit_out_may_differ(change, monkeypatch):
@@ -312,6 +313,29 @@ def test_all_peers_are_computed_where_personal_models_would_show_who_takes_part_
     hidden = ["privacy.mode=pairwise", "privacy.clip=1.0", "privacy.noise=1.0", "privacy.participation=0.5"]
     planned = [plan(personal(name, *hidden, "learning.fraction=1.0")) for name in ("ditto", "fedavg")]
     assert [cohort.sampled_average(each, workers=1) is None for each in planned] == [True, False]
+
+
+CODECS = [
+    ["compression.name=float16"],
+    ["compression.name=bfloat16", "compression.zstd=true"],
+    ["compression.name=quantise", "compression.options.bits=4"],
+    ["compression.name=quantise", "compression.options.refresh=2"],
+    ["compression.name=top_k", "compression.options.share=0.3"],
+    ["compression.name=top_k", "compression.options.share=0.3", "compression.options.bits=4"],
+    ["compression.zstd=true"],
+]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedadam", "ditto"])
+@pytest.mark.parametrize("codec", CODECS, ids=" ".join)
+def test_models_that_are_encoded_alike_are_computed_once(name, codec, monkeypatch):
+    experiment = personal(name, *codec)
+    rows = cohorts_seen(monkeypatch)
+    few = simulate(experiment, baselines=False)
+    assert rows[0] == 4
+    assert rows[-1] < 20
+    monkeypatch.setattr(playing, "cohorts_of", everyone)
+    check_alike(few, simulate(experiment, baselines=False))
 
 
 def scaffold_of_many(tmp_path, *, peers, observe=None, resume=False, rounds=6):

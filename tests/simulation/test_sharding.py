@@ -32,6 +32,8 @@ from sharding import one_learner_at_a_time, simulated, together
 from sourcing import shared_source
 from swarms import SMALL
 
+COHORT = ["topology.kind=complete", "gossip.steps=1", "learning.fraction=0.4"]
+
 MORE = {
     "losses and absences": ["simulation.loss=0.2", "simulation.absence=0.2"],
     "absences, masks": ["privacy.mode=pairwise", "simulation.absence=0.2"],
@@ -47,10 +49,12 @@ MORE = {
         *("simulation.loss=0.2", "simulation.absence=0.2"),
     ],
     "validation": ["data.validation=0.2"],
-    "a cohort": ["topology.kind=complete", "learning.algorithm=fedavg", "learning.fraction=0.4"],
-    "a cohort with momentum": ["topology.kind=complete", "learning.algorithm=fedavgm", "learning.fraction=0.4"],
+    "a cohort": [*COHORT, "learning.algorithm=fedavg"],
+    "a cohort with momentum": [*COHORT, "learning.algorithm=fedavgm"],
+    "a cohort with personal models": [*COHORT, "learning.algorithm=ditto", "rounds=2"],
+    "a compressed cohort": [*COHORT, "learning.algorithm=fedavg", "compression.name=float16"],
     "devices": [
-        *("topology.kind=complete", "learning.algorithm=fedavg", "learning.fraction=0.4"),
+        *(*COHORT, "learning.algorithm=fedavg"),
         "simulation.devices={ seconds = 4.0, spread = 0.7, invited = 1.5, deadline = 9.0 }",
     ],
     "DP-SGD": ["learning.example_noise=1.0", "simulation.absence=0.2"],
@@ -96,6 +100,22 @@ def check_same(whole, part, *, tolerance):
         assert close(*fields, tolerance=10 * tolerance), (mine, theirs)
     kept = [{key: run.summary[key] for key in run.summary.keys() - LEFT_OUT} for run in (whole, part)]
     assert close(*kept, tolerance=10 * tolerance)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_models_of_other_workers_are_saved_although_those_of_the_worker_that_leads_are_alike(seed):
+    changes = [*MORE["a cohort with personal models"], "learning.fraction=0.1", "rounds=1", f"seed={seed}"]
+    experiment = read(SMALL, changes=changes)
+    whole, part = simulate(experiment, baselines=False), simulated(experiment, workers=2)
+    check_same(whole, part, tolerance=tolerance_of(experiment))
+    moved = [peer for peer, model in whole.models.items() if not same(model, whole.models)]
+    assert len(moved) == 1  # the one that took part
+
+
+def same(model, models):
+    """Return whether most models are this one."""
+    equal = (all(torch.equal(value, other[name]) for name, value in model.items()) for other in models.values())
+    return sum(equal) > len(models) / 2
 
 
 @pytest.mark.slow
@@ -345,6 +365,8 @@ def test_a_single_process_is_a_shard_of_all_peers():
 RESUMED = {
     "adam": ["learning.algorithm=dpsgd", "learning.optimizer=adam", "learning.rate=0.01"],
     "masks": ["privacy.mode=pairwise"],
+    "personal": [*COHORT, "learning.algorithm=ditto"],
+    "compressed cohort": [*COHORT, "learning.algorithm=fedavg", "compression.name=quantise"],
     "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.options.share=0.2"],
 }
 

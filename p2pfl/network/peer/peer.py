@@ -241,6 +241,11 @@ class Peer:
         return self.rounds is not None and self.rounds.ended == "undecided"
 
     @property
+    def outdated(self) -> bool:
+        """True if the peer ended because its files are older than what it has sent; to begin again is in vain."""
+        return self.rounds is not None and self.rounds.outdated
+
+    @property
     def stopped(self) -> BudgetStop | None:
         """Stop of the peer by its privacy budget; ``None`` if there was none."""
         return self.meter.stopped(self.done)

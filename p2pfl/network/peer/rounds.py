@@ -11,7 +11,7 @@ from typing import Literal, cast
 import torch
 
 from p2pfl.algorithms import Algorithm, ReadingAlgorithm, State, Statistics, learn, start
-from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
+from p2pfl.core.errors import BudgetError, CoverError, OutdatedError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
@@ -184,6 +184,7 @@ class Rounds:
         self.next = first.round
         self.ended: Literal["played", "budget", "partners", "undecided", "asleep"] | None = None
         self.wakes: float | None = None
+        self.outdated = False
         span = getattr(parts.plan.algorithm, "fragments", 1) if first.late else 0
         self._late = range(first.round, first.round + span)
         self._apart = rounds_apart(parts.plan)  # from one checkpoint to the next
@@ -212,6 +213,7 @@ class Rounds:
                 await self._save(self.state)
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self.ended = "undecided" if isinstance(error, UndecidedError) else "partners"
+            self.outdated = isinstance(error, OutdatedError)
             if isinstance(error, BudgetError):
                 self.ended = "budget"
             parts.notify(LearningStopped(peer=parts.name, reason=self.ended, message=str(error)))

@@ -30,7 +30,10 @@ GOODBYE = 2.0
 """Timeout in seconds of the broker to close a connection after a goodbye."""
 
 MIN_BANDWIDTH = 16 * 1024
-"""Bytes per second below which a link counts as dead: a publish may take ``ANSWER + bytes / MIN_BANDWIDTH`` seconds."""
+"""Bytes per second below which a link counts as dead: a publish may take ``ANSWER + bytes / MIN_BANDWIDTH`` seconds.
+
+The bytes are its own and those of all publishes before it, behind which it waits.
+"""
 
 MAX_PUBLISHES = 16
 """Largest number of publishes of one channel that wait for an acknowledgement."""
@@ -170,14 +173,16 @@ class MqttChannel:
         self.limit = min(limit, connection.cap - _ENVELOPE)
         self._connection, self._quality = connection, quality
         self._turns = asyncio.Semaphore(min(MAX_PUBLISHES, connection.window))
+        self._unanswered = 0  # bytes of the publishes that the broker has not acknowledged
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish; see :class:`~p2pfl.network.transport.channel.Channel`."""
         check_publish(topic, data, limit=self.limit)
         payload = bytes(data) if isinstance(data, memoryview) else data  # paho does not accept views
-        patience = ANSWER + len(payload) / MIN_BANDWIDTH
         where = self._connection.where
         async with self._turns:
+            self._unanswered += len(payload)
+            patience = ANSWER + self._unanswered / MIN_BANDWIDTH
             try:
                 refusal = await self._connection.send(topic, payload, retain=retain, patience=patience)
             except TimeoutError:
@@ -185,6 +190,8 @@ class MqttChannel:
                     f"{where} did not acknowledge {len(payload)} bytes on {topic} within {patience:.0f} s; "
                     "check the link and the load of the broker"
                 ) from None
+            finally:
+                self._unanswered -= len(payload)
         if refusal:
             remedy = "lower transport.chunk" if "too large" in refusal else "check what this peer may publish there"
             raise RefusedError(f"{where} refused {len(payload)} bytes on {topic} ({refusal}); {remedy}")

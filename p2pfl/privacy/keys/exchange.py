@@ -60,6 +60,10 @@ FIRST = 1
 """Incarnation of a peer that never restarts, as in a simulation."""
 
 
+MAX_SHARED = 4096
+"""Secrets that a key pair remembers."""
+
+
 class ExchangeKey:
     """X25519 key pair of a peer for one run.
 
@@ -82,6 +86,7 @@ class ExchangeKey:
         self._private = X25519PrivateKey.from_private_bytes(private)
         self.public = self._private.public_key().public_bytes_raw()
         """Public key of 32 bytes; a roster proves its authenticity."""
+        self._shared: dict[bytes, bytes] = {}
 
     @classmethod
     def from_source(cls, source: Source, *, peer: str) -> Self:
@@ -98,14 +103,21 @@ class ExchangeKey:
         PrivacyError
             The public key is a point of small order, for which anyone can compute the result.
         """
+        known = self._shared.get(public)
+        if known is not None:
+            return known
         check_length(public, "a public key")
+        if len(self._shared) >= MAX_SHARED:
+            self._shared.clear()
         try:
-            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+            secret = self._private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:  # the all-zero result of RFC 7748, section 6.1
             raise PrivacyError(
                 f"the public key {public.hex()} is a weak point, for which anyone can compute the secret; "
                 "exclude the peer that sent it"
             ) from None
+        self._shared[public] = secret
+        return secret
 
 
 def edge_secret(own: ExchangeKey, other_public: bytes, *, run: str) -> bytes:

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -329,18 +330,51 @@ async def test_leaving_under_heavy_traffic_is_still_no_loss(mosquitto_url):
                 assert (await anext(cyd)).data == b"%d" % turn
 
 
-async def test_nothing_is_left_behind_and_nothing_is_logged(transport, caplog, capfd):
+@pytest.fixture
+def logged(monkeypatch):
+    """Return what anything logs, with all details of p2pfl but the transport's own."""
+    records = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", records.append)
+    monkeypatch.setattr(logging.getLogger("p2pfl"), "level", logging.DEBUG)
+    monkeypatch.setattr(logging.getLogger("p2pfl.network.transport.mqtt"), "level", logging.CRITICAL)
+    logging.getLogger().addHandler(handler)
+    yield records
+    logging.getLogger().removeHandler(handler)
+
+
+async def test_nothing_is_left_behind_and_nothing_is_logged(transport, logged, capfd):
     threads = threading.active_count()
     sockets = {connection.fd for connection in psutil.Process().net_connections()}
 
-    with caplog.at_level("DEBUG", logger="p2pfl"):
-        caplog.set_level("CRITICAL", logger="p2pfl.network.transport.mqtt")
-        async with asyncio.timeout(DEADLINE), transport.join("ada") as ada, transport.join("bob") as bob:
-            await bob.subscribe("a")
-            await asyncio.gather(*[ada.publish("a", b"x") for _ in range(100)])
-            ada.abort()
+    async with asyncio.timeout(DEADLINE), transport.join("ada") as ada, transport.join("bob") as bob:
+        await bob.subscribe("a")
+        await asyncio.gather(*[ada.publish("a", b"x") for _ in range(100)])
+        ada.abort()
     await asyncio.get_running_loop().shutdown_default_executor()  # its threads looked up the host's name
     assert threading.active_count() == threads
     assert {connection.fd for connection in psutil.Process().net_connections()} <= sockets
-    assert caplog.records == []
+    assert logged == []
     assert capfd.readouterr() == ("", "")
+
+
+async def test_a_publish_may_take_the_time_of_those_before_it():
+    """On a slow link the last of several large publishes waits until all are through."""
+    asked = []
+
+    class Connection:
+        where, cap, window = Address.parse("mqtt://h"), 2**28, 16
+
+        async def send(self, *_, patience, **__):
+            asked.append(patience)
+            await release.wait()
+            return ""
+
+    release = asyncio.Event()
+    channel = mqtt.MqttChannel(Connection(), LIMIT, None)
+    several = [asyncio.ensure_future(channel.publish("a/b", bytes(mqtt.MIN_BANDWIDTH))) for _ in range(3)]
+    await pass_turns(3)
+    release.set()
+    await asyncio.gather(*several)
+    await channel.publish("a/b", b"!")
+    assert asked == [mqtt.ANSWER + seconds for seconds in (1, 2, 3, 1 / mqtt.MIN_BANDWIDTH)]

@@ -141,3 +141,19 @@ def test_live_peers_forget_one_that_joined_late_by_the_rounds_since_then(home):
     for peer, tensors in never.items():
         made = load_file(new / "peers" / f"{peer}.safetensors")
         assert all(np.allclose(made[name], values, atol=1e-6) for name, values in tensors.items())
+
+
+def test_a_run_that_goes_on_from_the_models_of_each_peer_is_forgotten_after_the_former_one(home, capsys):
+    earlier = simulated(home, EARLIER | {"topology": {"kind": "ring", "peers": 4}})
+    assert main(["next", str(earlier), "--set", "rounds=2", "--set", 'name="later"', "--no-baselines"]) == 0
+    old = max((home / "runs").glob("later-*"), key=lambda path: path.stat().st_mtime_ns)
+    assert main(["forget", str(old), "--peer", "peer2"]) == 2
+    assert "which has learned from peer2; forget peer2 in" in capsys.readouterr().err
+    first, _ = forgotten(home, earlier, "--peer", "peer2")
+    assert main(["forget", str(old), "--peer", "peer2"]) == 2
+    assert "name a model of that replay with --start" in capsys.readouterr().err
+    start = first / "peers" / "{peer}.safetensors"
+    never = read(old / "experiment.toml", changes=['learning.without=["peer2"]', f'model.pretrained="{start}"'])
+    folder, certificate = forgotten(home, old, "--peer", "peer2", "--start", str(start))
+    assert same_models(folder, p2pfl.simulate(never, baselines=False).models)
+    assert len(certificate["start"]) == 64

@@ -97,7 +97,7 @@ def test_an_image_has_packages_and_no_key(place):
     given = {"PATH": os.environ["PATH"], "PYTHON": str(python), "ONLY": "packages", "PREFIX": str(place / "opt")}
     given |= {"STATE": str(place / "state")}
     done = subprocess.run(
-        ["sh", str(folder / "install.sh")], capture_output=True, text=True, check=False, env=given, timeout=60
+        ["sh", str(folder / "install.sh")], capture_output=True, text=True, check=False, env=given, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert len((place / "pip").read_text().splitlines()) == 2

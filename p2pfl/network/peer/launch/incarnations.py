@@ -54,7 +54,7 @@ class Incarnations:
         """
         state = await self._play_awake()
         experiment, tries = self.peer.plan.experiment, 1
-        while self.peer.undecided and tries < MAX_ATTEMPTS and restarts_together(self.peer.plan):
+        while self._begins_again and tries < MAX_ATTEMPTS:
             before, name = self.peer, self.peer.name
             self.notify(AwaitsReturn(peer=name, round=before.done, seconds=experiment.transport.outage))
             former = await asyncio.to_thread(self.store.former)
@@ -70,6 +70,11 @@ class Incarnations:
             await self._keep(state)
             tries = tries + 1 if self.peer.done <= before.done else 1
         return state
+
+    @property
+    def _begins_again(self) -> bool:
+        peer = self.peer
+        return peer.undecided and not peer.outdated and restarts_together(peer.plan)
 
     async def _play_awake(self) -> State:
         """Play the peer, and after each sleep its next incarnation; return the state of the last one."""

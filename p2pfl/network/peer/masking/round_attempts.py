@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar, Unpack
 import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, StopCondition, train_while
-from p2pfl.core.errors import PeerError, PrivacyError, TopologyError, UndecidedError
+from p2pfl.core.errors import OutdatedError, PeerError, PrivacyError, TopologyError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
 from p2pfl.learning import Fitted, Fitting, Sloping
@@ -224,11 +224,11 @@ class Attempts:
         ------
         AgainError
             The round is played again.
-        UndecidedError
-            This peer ends.
+        OutdatedError
+            The round counts all the same, and this peer ends.
         """
         await self.report(complete=False)
-        raise UndecidedError(
+        raise OutdatedError(
             f"round {self._round} counts although {self._me} has reported that it failed, because its files are older "
             "than what it has sent, as in a restored backup, or more members are malicious than a committee tolerates; "
             "end all peers and start the run again without --resume, or with files of the same moment at all"

@@ -2,13 +2,16 @@ r"""Part of one member in the agreement of a committee on the outcome of an atte
 
 The protocol is single-decree Paxos among a committee of n members, of which a majority decides, with the proofs of
 PBFT: members check what they accept, so that Byzantine members cannot make others vote for a value that its proposer
-was not free to choose. The first ballot belongs to the owner and needs no promises, because no ballot is below it.
+was not free to choose. The first ballot belongs to the owner and needs no promises, because no ballot is below it. That
+an attempt counts is decided there without votes, once all members have accepted it: they send their acceptances to the
+owner alone.
 
 1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each member answers with
-   its signed promise, which names its vote in the highest ballot so far, and with the proof of that vote.
+   its signed promise, which names its last vote and its last acceptance, and with the proof of that vote.
 2. Once a majority has promised, the proposer sends these promises with a value: that of the highest vote that was
-   reported, or the value that it wants if none was. The others check this and send their acceptances to all, unless
-   they have promised a higher ballot. A value that no reported vote demands they accept only if they believe it.
+   reported; or else that the attempt counts, if all honest members among these may have accepted it; or else the value
+   that it wants. The others check this and send their acceptances to all, unless they have promised a higher ballot. A
+   value that no promise demands they accept only if they believe it.
 3. Once a majority has accepted a value in one ballot, each member votes for it. The acceptances prove its vote.
 4. A value is decided once a majority has voted in one ballot. These votes prove it to every peer.
 
@@ -18,8 +21,8 @@ A peer that is no member of the committee takes part with this class as well: it
 *Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
 was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
 That member voted in b before it promised b', so it reported a vote in b or in a ballot between b and b', all of which
-are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With Byzantine members, see
-:mod:`p2pfl.network.protocol.agreement.proofs`.
+are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With Byzantine members, and
+with acceptances of all, see :mod:`p2pfl.network.protocol.agreement.proofs`.
 
 *Progress.* No protocol decides within a fixed time if messages can be delayed without bound. This one decides once a
 majority can communicate and one proposer is not overtaken while its messages travel. Each ballot number belongs to one
@@ -338,6 +341,8 @@ class Agreement:
             None if self.record.voted is None else self.record.voted.ballot,
             None if self.record.voted is None else self.record.voted.value,
             incarnation=self.incarnation,
+            accepted=None if self.record.accepted is None else self.record.accepted.ballot,
+            accepted_value=None if self.record.accepted is None else self.record.accepted.value,
             proof=self.record.proof,
         )
         return msgspec.structs.replace(promise, signature=self.sign(promise.statement))
@@ -360,7 +365,7 @@ class Agreement:
     def _propose_from(self, ballot: Ballot) -> None:
         """Propose the value that the promises for a ballot allow; wait for more as long as they do not tell."""
         promises = [promise for _, promise in sorted(self._promises.items())]
-        value = choose_proposal(promises, wanted=self.wanted)
+        value = choose_proposal(promises, wanted=self.wanted, committee=self.committee)
         if value is None:
             return
         self._preparing, self._promises = None, {}
@@ -372,12 +377,13 @@ class Agreement:
         self._accept(ballot, value, few, proof)
 
     def _honest(self, promise: Promise) -> bool:
-        """Return whether a promise hides no vote that this member knows of."""
-        vote = self._votes.get(promise.member)
-        if vote is None or not contradict(vote, promise):
-            return True
-        self._effects.append(Contradicted(vote, promise))
-        return False
+        """Return whether a promise hides no vote and no acceptance that this member knows of."""
+        for known in (self._votes, self._acceptances):
+            vote = known.get(promise.member)
+            if vote is not None and contradict(vote, promise):
+                self._effects.append(Contradicted(vote, promise))
+                return False
+        return True
 
     # ------------------------------------------------------------------ accepting
 
@@ -387,7 +393,10 @@ class Agreement:
         """Accept a value in a ballot; the proposer shows the others that it may be accepted."""
         vote = self._sign(ballot, value, final=False)
         self.record = msgspec.structs.replace(self.record, promised=ballot, accepted=vote)
-        self._send_all(Proposal(vote, promises, proof) if promises else vote)
+        if self.committee.decides_at_once(ballot, value) and self.me != self.committee.owner:
+            self._send((self.committee.owner,), vote)
+        else:
+            self._send_all(Proposal(vote, promises, proof) if promises else vote)
         self._send((self.me,), vote)
         self._store()
 
@@ -407,7 +416,7 @@ class Agreement:
         self._receive_acceptance(vote)
         if not self._accepts(vote.ballot):
             return
-        if highest_report(proposal.promises)[0] is not None:
+        if choose_proposal(proposal.promises, wanted=None, committee=self.committee) is not None:
             self._accept(vote.ballot, vote.value)
         else:
             self._consider(vote)
@@ -423,11 +432,20 @@ class Agreement:
             return
         if vote.ballot == self.committee.first and vote.member == self.committee.owner != self.me:
             self._consider(vote)
+        if self.committee.decides_at_once(vote.ballot, vote.value):
+            self._count_acceptances(vote)
+            return
         many, own = majority(self._acceptances, self.committee), self.record.voted
         if many:
             self._highest = max(self._highest, many[0].ballot.number)
         if many and many[0].ballot >= self.record.promised and (own is None or own.ballot < many[0].ballot):
             self._vote(many[0].ballot, many[0].value, many)
+
+    def _count_acceptances(self, last: Vote) -> None:
+        """Decide if all members have accepted the value of the first ballot."""
+        decision = Decision(self.subject, last.value, tuple(vote for _, vote in sorted(self._acceptances.items())))
+        if decision.holds(self.committee):
+            self._decide(decision)
 
     def _note(self, vote: Vote, votes: dict[str, Vote]) -> bool:
         """Keep a member's statement in the highest ballot; return whether it contradicts none before."""

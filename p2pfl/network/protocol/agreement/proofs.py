@@ -12,20 +12,32 @@ voted before it promised, so it reported its vote in b or in a ballot between b 
 promises report is proved by acceptances, and all values certified from b up to b' are v. The honest member accepted no
 value but v. This is a contradiction. ∎
 
+*Acceptances of all.* That an attempt counts is also decided once all n members have accepted it in the first ballot.
+Let v be decided so, and let b be the least higher ballot in which an honest member accepts another value, or in which
+another value is certified; a certified value was accepted by an honest member. This member has seen promises of a
+majority for b. The honest ones among these had accepted v before they promised b, because a member that has promised b
+accepts nothing in the first ballot, and v in all ballots below b since. So all but f of these promises report v as the
+last value that was accepted, and none proves a vote for another value. There are more than 2 f promises, so all but f
+report no other value. Thus the member accepted v. This is a contradiction. ∎ Such decisions are those of SBFT.
+
 *What is decided was believed.* Let b be the lowest ballot in which a value is certified. No promise for b can prove a
-vote for it, so all honest members that accepted it in b did so because they believed it themselves. Of a majority, more
-than f are honest.
+vote for it. An honest member that accepted it in b believed it itself; or all but f promises reported that members have
+accepted that the attempt counts, of which one at least is honest and had the signed reports of all. Of a majority, more
+than f are honest, so it takes more than f honest members to drop one.
 
 References
 ----------
 M. Castro, B. Liskov, "Practical Byzantine fault tolerance", OSDI 1999.
+G. Golan Gueta et al., "SBFT: a scalable and decentralized trust infrastructure", DSN 2019.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from p2pfl.network.protocol.wire.verdict_messages import (
+    COMMITS,
     Ballot,
     Committee,
     Place,
@@ -64,7 +76,7 @@ def is_certified(
 
 def reports(promise: Promise, *, committee: Committee) -> bool:
     """Return whether a promise is for a ballot of the committee, and proves the vote that it reports."""
-    if promise.member not in committee.members or not committee.owns(promise.ballot):
+    if promise.member not in committee.members or not committee.owns(promise.ballot) or not _possible(promise):
         return False
     if promise.voted is None or promise.value is None:
         return promise.voted is None and promise.value is None
@@ -84,11 +96,11 @@ def follows(proposal: Proposal, *, committee: Committee) -> bool:
         return False
     if any((each.subject, each.ballot) != (vote.subject, vote.ballot) for each in promises):
         return False
-    if any((each.voted is None) != (each.value is None) for each in promises):
+    if any((each.voted is None) != (each.value is None) or not _possible(each) for each in promises):
         return False
     highest, values = highest_report(promises)
     if highest is None:
-        return True
+        return accepted_by_most(promises, committee=committee) in {None, vote.value}
     if highest >= vote.ballot or values != {vote.value}:
         return False
     return is_certified(vote.subject, highest, vote.value, proposal.proof, committee=committee)
@@ -103,7 +115,32 @@ def highest_report(promises: Collection[Promise]) -> tuple[Ballot | None, frozen
     return highest, frozenset(value for ballot, value in voted if ballot == highest)
 
 
-def choose_proposal(promises: Collection[Promise], *, wanted: Value | None) -> Value | None:
+def _possible(promise: Promise) -> bool:
+    """Return whether a promise reports an acceptance below its ballot, or none."""
+    if promise.accepted is None or promise.accepted_value is None:
+        return promise.accepted is None and promise.accepted_value is None
+    return promise.accepted < promise.ballot
+
+
+def accepted_by_most(promises: Collection[Promise], *, committee: Committee) -> Value | None:
+    r"""Return the outcome that all honest members among these may have accepted, so that it may be decided.
+
+    Examples
+    --------
+    >>> committee, ballot = Committee(("ada", "bob", "eve", "mia")), Ballot(1, "bob")
+    >>> def promise(member, value):
+    ...     return Promise(Place(0, 0), member, ballot, accepted=committee.first, accepted_value=value)
+    >>> promises = [promise("bob", b"\1"), promise("eve", b"\1"), Promise(Place(0, 0), "mia", ballot)]
+    >>> accepted_by_most(promises, committee=committee), accepted_by_most(promises[1:], committee=committee)
+    (b'\x01', b'\x01')
+    """
+    values = Counter(each.accepted_value for each in promises)
+    least = len(promises) - committee.faulty
+    found = [each for each, count in values.items() if each is not None and each.startswith(COMMITS) and count >= least]
+    return found[0] if len(found) == 1 else None
+
+
+def choose_proposal(promises: Collection[Promise], *, wanted: Value | None, committee: Committee) -> Value | None:
     """Return the value that the promises of a majority allow; ``None`` if there is none to propose.
 
     Parameters
@@ -111,18 +148,23 @@ def choose_proposal(promises: Collection[Promise], *, wanted: Value | None) -> V
     promises
         One of each member that has promised, with proven votes.
     wanted
-        Value if they report no vote.
+        Value if they report nothing that may be decided.
+    committee
+        Committee of the subject.
 
     Examples
     --------
-    >>> ballot, place = Ballot(1, "bob"), Place(0, 0)
+    >>> ballot, place, committee = Ballot(1, "bob"), Place(0, 0), Committee(("ada", "bob", "eve"))
     >>> promises = [Promise(place, "bob", ballot), Promise(place, "eve", ballot, Ballot(0, "ada"), b"one")]
-    >>> choose_proposal(promises, wanted=b"two"), choose_proposal(promises[:1], wanted=b"two")
-    (b'one', b'two')
+    >>> choose_proposal(promises, wanted=b"two", committee=committee)
+    b'one'
+    >>> choose_proposal(promises[:1], wanted=b"two", committee=committee)
+    b'two'
     """
     highest, values = highest_report(promises)
     if highest is None:
-        return wanted
+        accepted = accepted_by_most(promises, committee=committee)
+        return wanted if accepted is None else accepted
     return min(values) if len(values) == 1 else None  # more members are Byzantine than the committee tolerates
 
 
@@ -136,9 +178,7 @@ def contradict(one: Statement, other: Statement) -> bool:
         case Vote(), Vote():
             return (one.ballot, one.final) == (other.ballot, other.final) and one.value != other.value
         case Vote(), Promise():
-            if other.voted is None or other.voted < one.ballot:
-                hidden = True
-            else:
-                hidden = other.voted == one.ballot and other.value != one.value
-            return one.final and one.ballot < other.ballot and hidden
+            last, value = (other.voted, other.value) if one.final else (other.accepted, other.accepted_value)
+            hidden = last is None or last < one.ballot or (last == one.ballot and value != one.value)
+            return one.ballot < other.ballot and hidden
     return False

@@ -34,6 +34,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import (
     outcome,
 )
 from p2pfl.network.protocol.wire.verdict_messages import (
+    COMMITS,
     REPORTS,
     Agreed,
     Committee,
@@ -72,13 +73,13 @@ class Settlement:
 
     Examples
     --------
-    Ada owns the committee of three, so bob sends his report to all, and waits for her proposal.
+    Ada owns the committee of three, so bob sends her his report, and waits for her proposal.
 
     >>> from p2pfl.network.protocol.agreement.attempt_reports import complete
     >>> names = ("ada", "bob", "eve")
     >>> bob = Settlement("bob", Place(0, 0), names, Committee(names))
     >>> bob.report(complete(), now=0.0)[0].to
-    ('ada', 'eve')
+    ('ada',)
     """
 
     me: str
@@ -145,8 +146,8 @@ class Settlement:
 
     def doubt(self, *, gone: Collection[str], slow: Collection[str], now: float) -> list[Effect]:
         """Take it that members are gone, or have not reported for too long; these may be dropped."""
-        self._gone, self._slow = frozenset(gone), frozenset(slow)
-        return self._reconsider(now=now)
+        before, self._gone, self._slow = (self._gone, self._slow), frozenset(gone), frozenset(slow)
+        return [] if before == (self._gone, self._slow) else self._reconsider(now=now)
 
     def finish_write(self, *, now: float) -> list[Effect]:
         """Handle the confirmation that the last record is durable; whoever has brought about a decision sends it."""
@@ -198,11 +199,15 @@ class Settlement:
     def _audience(self, *, first: bool) -> Collection[str]:
         """Return who receives this member's report; ``first`` if it is the first failure that this one knows of."""
         seats, owner = self.committee.members, self.committee.owner
-        alone = len(seats) < len(self.members) and owner not in self._gone
-        to = (owner,) if alone else seats
+        to = seats if owner in self._gone else (owner,)
         if not first:
             return to
-        return self.members if self.me in self._heralds else {*to, *self._heralds}
+        return self.members if self.me in self._heralds or self._all_seated else {*to, *self._heralds}
+
+    @property
+    def _all_seated(self) -> bool:
+        """True if all members sit in the committee, so that each announces a failure itself."""
+        return len(self.committee.members) == len(self.members)
 
     @property
     def _heralds(self) -> tuple[str, ...]:
@@ -216,8 +221,7 @@ class Settlement:
         if failed is None or self.failed is not None or self.decision is not None:
             return []
         self.failed = failed.member
-        told = len(self.committee.members) == len(self.members)  # by the member itself
-        if told or self.me not in self._heralds:
+        if self._all_seated or self.me not in self._heralds:
             return []
         return self._send(self.members, Reports(self.subject, (failed,)))
 
@@ -303,17 +307,23 @@ class Settlement:
         if wanted is not None:
             self._ready = min(self._ready, now)
             if wanted != self.agreement.wanted:
-                first = self.agreement.record.accepted is None and self.me == self.committee.owner
-                if first and len(self.committee.members) < len(self.members):
+                if self.agreement.record.accepted is None and self.me == self.committee.owner:
                     effects += self._pass_on(self.committee.members)
                 effects += self._handle(Propose(wanted), now=now)
         questioned = self.agreement.questioned
         if questioned is not None and self._believes(questioned):
             effects += self._handle(Believe(questioned), now=now)
         if not self._doubted and self._ready < math.inf:
-            due = self._ready + (0 if self.committee.owner in self._gone else PAUSES * self.pause)
+            due = self._ready + (0 if self._hopeless else PAUSES * self.pause)
             effects += self._begin_doubt(now=now) if now >= due else [TickAt(due)]
         return effects
+
+    @property
+    def _hopeless(self) -> bool:
+        """Whether the first ballot decides nothing: its owner is gone, or a member whose acceptance it takes."""
+        gone = self._gone.intersection(self.committee.members)
+        wanted = self.agreement.wanted
+        return self.committee.owner in gone or bool(gone and wanted is not None and wanted.startswith(COMMITS))
 
     def _begin_doubt(self, *, now: float) -> list[Effect]:
         """Begin to decide without the owner, and let the others know the reports that they may lack."""

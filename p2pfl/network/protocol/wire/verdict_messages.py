@@ -23,6 +23,9 @@ SEATS = 7
 Value = Annotated[bytes, msgspec.Meta(max_length=19 + bounds.MAX_ENTRIES // 8)]
 """Report of a member, or outcome of an attempt, see :mod:`p2pfl.network.protocol.agreement.attempt_reports`."""
 
+COMMITS = b"\1"
+"""First byte of the outcome of an attempt that counts."""
+
 HIGHEST = 1 << 32
 """Upper bound on ballot numbers; there is no ballot from this number on."""
 
@@ -78,14 +81,17 @@ class Committee:
         return self.members[0]
 
     @property
+    def faulty(self) -> int:
+        """Number of members that may be Byzantine; up to three members tolerate none."""
+        return (len(self.members) - 1) // 3
+
+    @property
     def majority(self) -> int:
         """Smallest number of members such that any two sets of that size share an honest one.
 
-        Of n members, f = (n - 1) // 3 may be Byzantine, and two sets of this size share f + 1. Up to three members
-        tolerate none.
+        Two sets of this size share one more than :attr:`faulty`.
         """
-        count = len(self.members)
-        return (count + (count - 1) // 3) // 2 + 1
+        return (len(self.members) + self.faulty) // 2 + 1
 
     @property
     def first(self) -> Ballot:
@@ -97,6 +103,17 @@ class Committee:
         if ballot.number <= 0:
             return ballot == self.first
         return ballot.number < HIGHEST and ballot.proposer in self.members
+
+    def decides_at_once(self, ballot: Ballot, value: Value) -> bool:
+        """Return whether acceptances of all members decide a value in a ballot: that the attempt counts, in the first.
+
+        Examples
+        --------
+        >>> committee = Committee(("ada", "bob"))
+        >>> committee.decides_at_once(committee.first, COMMITS), committee.decides_at_once(Ballot(1, "bob"), COMMITS)
+        (True, False)
+        """
+        return ballot == self.first and value.startswith(COMMITS)
 
 
 def draw_committee(members: Iterable[str], place: Place, *, swarm: str) -> Committee:
@@ -211,6 +228,8 @@ class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
         Subject of the promise, its sender, and the promised ballot.
     voted, value
         Highest ballot in which the member has voted, and the value; ``None`` if it has not voted.
+    accepted, accepted_value
+        Highest ballot in which the member has accepted a value, and the value; ``None`` if it has accepted none.
     signature, incarnation
         As of :class:`Vote`.
     proof
@@ -225,6 +244,8 @@ class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
     value: Value | None = None
     signature: bounds.Signature = b""
     incarnation: bounds.Incarnation = 0
+    accepted: Ballot | None = None
+    accepted_value: Value | None = None
     proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=SEATS)] = ()
 
     @property
@@ -262,14 +283,14 @@ class Proposal(msgspec.Struct, frozen=True, array_like=True, tag="proposal"):
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
-    """Value that a majority has voted for in one ballot, with these votes.
+    """Value that a majority has voted for in one ballot, or that all have accepted in the first, with these votes.
 
     Attributes
     ----------
     subject, value
         Subject of the decision, and its value.
     votes
-        Votes of different members in one ballot.
+        Votes of different members in one ballot, or acceptances of all.
     """
 
     subject: Place
@@ -287,12 +308,18 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
         True
         >>> Decision(subject, b"counts", tuple(votes[:1]) * 2).holds(committee)
         False
+        >>> accepted = [Vote(subject, name, committee.first, COMMITS, final=False) for name in committee.members]
+        >>> [Decision(subject, COMMITS, tuple(accepted[:count])).holds(committee) for count in (2, 3)]
+        [False, True]
         """
         members = {vote.member for vote in self.votes}
-        ballots = {vote.ballot for vote in self.votes}
-        same = all((vote.subject, vote.value, vote.final) == (self.subject, self.value, True) for vote in self.votes)
-        many = members <= {*committee.members} and len(members) >= committee.majority
-        return same and many and len(ballots) == 1 and all(map(committee.owns, ballots))
+        ballots = [*{vote.ballot for vote in self.votes}]
+        stated = {(vote.subject, vote.value, vote.final) for vote in self.votes}
+        if len(ballots) != 1 or not all(map(committee.owns, ballots)) or not members <= {*committee.members}:
+            return False
+        if stated == {(self.subject, self.value, False)}:
+            return len(members) == len(committee.members) and committee.decides_at_once(ballots[0], self.value)
+        return stated == {(self.subject, self.value, True)} and len(members) >= committee.majority
 
 
 Statement = Vote | Promise | Report

@@ -21,7 +21,7 @@ VICTIM = "peer3"
 SIX = ["topology.kind=circulant", "topology.degree=4", "topology.peers=6", "gossip.steps=8", "rounds=4"]
 FOUR = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "rounds=4"]
 STOP = ["privacy.mode=pairwise", "privacy.mask=10.0", "privacy.departures=wait", "transport.patience=10"]
-DEATHS = [*((SIX, at) for at in range(0, 54, 3)), *((FOUR, at) for at in range(0, 22, 2))]
+DEATHS = [*((SIX, at) for at in range(0, 54, 3)), *((FOUR, at) for at in range(0, 20, 2))]
 """Events of a peer in a round at which it is killed."""
 
 
@@ -95,7 +95,14 @@ async def test_an_error_after_the_peers_have_begun_again_is_not_taken_for_one_th
     plan = SimpleNamespace(experiment=read(SMALL, changes=[*SIX, *STOP]), commits=True, saved=lambda _row: {})
     first, second = (
         SimpleNamespace(
-            wakes=None, name="ada", undecided=True, done=2, phase=each, plan=plan, me=SimpleNamespace(incarnation=1)
+            wakes=None,
+            name="ada",
+            undecided=True,
+            outdated=False,
+            done=2,
+            phase=each,
+            plan=plan,
+            me=SimpleNamespace(incarnation=1),
         )
         for each in ("done", phase)
     )
@@ -114,6 +121,19 @@ async def test_an_error_after_the_peers_have_begun_again_is_not_taken_for_one_th
     else:
         with pytest.raises(PeerError, match="another one"):
             await lives.run()
+
+
+async def test_a_peer_with_files_of_a_restored_backup_ends_with_the_sentence_that_says_so():
+    plan = SimpleNamespace(experiment=read(SMALL, changes=[*SIX, *STOP]), commits=True, saved=lambda _row: {})
+    ada = SimpleNamespace(name="ada", undecided=True, outdated=True, done=2, plan=plan)
+
+    async def play(_):
+        return "state"
+
+    notices = []
+    lives = Incarnations(None, play, SimpleNamespace(holds=lambda _round: True), notices.append, ada)
+    assert await lives.run() == "state"
+    assert not notices  # those of the round are the last ones
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import msgspec
 import pytest
 
 from ballots import AGAIN, COUNTS
@@ -62,6 +63,15 @@ PROOF = tuple(acceptance(name, FIRST, COUNTS) for name in ("ada", "bob"))
 """Acceptances that certify the owner's proposal."""
 
 
+AGREED = tuple(acceptance(name, FIRST) for name in ("ada", "bob"))
+"""Acceptances that certify that all play again."""
+
+
+def accepting(promise):
+    """The same promise of a member that has accepted that the round counts."""
+    return msgspec.structs.replace(promise, accepted=FIRST, accepted_value=COUNTS)
+
+
 def promise(name, ballot=SECOND, last=None, *proof):
     """A promise that reports a vote, with the proof of it."""
     if last is None:
@@ -73,9 +83,9 @@ def proposal(name="bob", ballot=SECOND, value=AGAIN, *promises, proof=()):
     return Proposal(acceptance(name, ballot, value), promises, proof)
 
 
-def prepared(name="bob"):
+def prepared(name="bob", **given):
     """A member that has asked for promises, and holds its own."""
-    made = member(name)
+    made = member(name, **given)
     made.handle(Doubt(), now=0.0)
     made.handle(TimePassed(), now=made.due)
     made.handle(RecordStored(), now=made.due)
@@ -106,17 +116,63 @@ def test_the_owner_proposes_and_sends_nothing_before_its_acceptance_is_durable()
 
 
 def test_who_believes_the_proposal_accepts_it_votes_with_a_majority_and_decides_with_another_vote():
-    bob, own = member(), acceptance("bob", FIRST, COUNTS)
-    assert bob.handle(MessageReceived("ada", PROOF[0]), now=0.0) == []
-    assert bob.handle(Believe(COUNTS), now=0.0) == [StoreRecord(MemberRecord(FIRST, accepted=own))]
-    record = MemberRecord(FIRST, vote("bob"), accepted=own, proof=PROOF)
+    bob, (first, own) = member(), AGREED
+    assert bob.handle(MessageReceived("ada", first), now=0.0) == []
+    assert bob.handle(Believe(AGAIN), now=0.0) == [StoreRecord(MemberRecord(FIRST, accepted=own))]
+    record = MemberRecord(FIRST, vote("bob", value=AGAIN), accepted=own, proof=AGREED)
     assert bob.handle(RecordStored(), now=0.0) == [Send(("ada", "eve"), own), StoreRecord(record)]
-    assert bob.handle(RecordStored(), now=0.0) == [Send(("ada", "eve"), vote("bob"))]
-    decision = Decision(SUBJECT, COUNTS, (vote("ada"), vote("bob")))
-    assert bob.handle(MessageReceived("ada", vote("ada")), now=0.0) == [StoreRecord(MemberRecord(decided=decision))]
+    assert bob.handle(RecordStored(), now=0.0) == [Send(("ada", "eve"), vote("bob", value=AGAIN))]
+    decision = Decision(SUBJECT, AGAIN, (vote("ada", value=AGAIN), vote("bob", value=AGAIN)))
+    stored = bob.handle(MessageReceived("ada", vote("ada", value=AGAIN)), now=0.0)
+    assert stored == [StoreRecord(MemberRecord(decided=decision))]
     assert (bob.value, bob.decision) == (None, None)
     assert bob.handle(RecordStored(), now=0.0) == []
-    assert (bob.value, bob.decision) == (COUNTS, decision)
+    assert (bob.value, bob.decision) == (AGAIN, decision)
+
+
+def test_who_believes_that_a_round_counts_sends_its_acceptance_to_the_owner_alone_and_does_not_vote():
+    bob, own = member(), acceptance("bob", FIRST, COUNTS)
+    bob.handle(MessageReceived("ada", PROOF[0]), now=0.0)
+    assert bob.handle(Believe(COUNTS), now=0.0) == [StoreRecord(MemberRecord(FIRST, accepted=own))]
+    assert bob.handle(RecordStored(), now=0.0) == [Send(("ada",), own)]
+    assert bob.record.voted is None
+
+
+def test_acceptances_of_all_decide_that_a_round_counts_and_those_of_a_majority_do_not():
+    ada = member("ada")
+    ada.handle(Propose(COUNTS), now=0.0)
+    ada.handle(RecordStored(), now=0.0)
+    assert accepted(ada, PROOF[1]) == []
+    decision = Decision(SUBJECT, COUNTS, (*PROOF, acceptance("eve", FIRST, COUNTS)))
+    assert accepted(ada, acceptance("eve", FIRST, COUNTS)) == [StoreRecord(MemberRecord(decided=decision))]
+    eve = member("eve")
+    assert accepted(eve, Decision(SUBJECT, COUNTS, PROOF)) == []
+    assert accepted(eve, decision) == [StoreRecord(MemberRecord(decided=decision))]
+
+
+def test_acceptances_of_all_decide_nothing_else():
+    again = Decision(SUBJECT, AGAIN, tuple(acceptance(name, FIRST) for name in COMMITTEE.members))
+    later = Decision(SUBJECT, COUNTS, tuple(acceptance(name, SECOND, COUNTS) for name in COMMITTEE.members))
+    assert not again.holds(COMMITTEE)
+    assert not later.holds(COMMITTEE)
+
+
+def test_a_promise_reports_the_last_acceptance_also_after_a_crash():
+    eve = member("eve", record=MemberRecord(FIRST, accepted=acceptance("eve", FIRST, COUNTS)))
+    eve.handle(MessageReceived("bob", Prepare(SUBJECT, SECOND)), now=0.0)
+    assert eve.handle(RecordStored(), now=0.0) == [Send(("bob",), accepting(promise("eve")))]
+
+
+def test_a_round_that_others_may_count_is_proposed_again_whatever_the_proposer_wants():
+    bob = prepared(record=MemberRecord(FIRST, accepted=PROOF[1]))
+    (store,) = bob.handle(MessageReceived("eve", accepting(promise("eve"))), now=0.0)
+    assert store.record.accepted == acceptance("bob", SECOND, COUNTS)
+
+
+def test_a_round_that_a_member_has_not_accepted_counts_nowhere_so_the_proposer_is_free():
+    bob = prepared(record=MemberRecord(FIRST, accepted=PROOF[1]))
+    (store,) = bob.handle(MessageReceived("eve", promise("eve")), now=0.0)
+    assert store.record.accepted == acceptance("bob", SECOND, AGAIN)
 
 
 def test_a_peer_outside_of_the_committee_takes_part_in_nothing_but_the_decision():
@@ -142,11 +198,11 @@ def test_a_vote_without_acceptances_of_a_majority_leads_to_no_vote():
 
 
 def test_late_votes_and_repeated_ones_lead_to_no_message():
-    bob = member()
-    accepted(bob, PROOF[0])
-    accepted(bob, vote("ada"))
-    assert bob.value == COUNTS
-    assert [*accepted(bob, vote("eve")), *accepted(bob, vote("ada")), *accepted(bob, PROOF[0])] == []
+    bob, (one, other) = member(), (vote(name, value=AGAIN) for name in ("ada", "eve"))
+    accepted(bob, AGREED[0])
+    accepted(bob, one)
+    assert bob.value == AGAIN
+    assert [*accepted(bob, other), *accepted(bob, one), *accepted(bob, AGREED[0])] == []
 
 
 # ---------------------------------------------------------------------- later ballots
@@ -283,8 +339,8 @@ def test_a_proposer_waits_twice_as_long_after_each_ballot():
 
 def test_who_has_the_decision_answers_requests_with_it():
     bob = member()
-    accepted(bob, PROOF[0])
-    accepted(bob, vote("ada"))
+    accepted(bob, AGREED[0])
+    accepted(bob, vote("ada", value=AGAIN))
     decision = bob.record.decided
     assert bob.handle(MessageReceived("eve", Prepare(SUBJECT, THIRD)), now=0.0) == [Send(("eve",), decision)]
 
@@ -311,8 +367,8 @@ def test_a_decision_is_taken_with_the_votes_of_a_majority_and_not_with_fewer():
 def test_after_a_decision_nothing_is_begun():
     bob = member()
     bob.handle(Doubt(), now=0.0)
-    accepted(bob, PROOF[0])
-    accepted(bob, vote("ada"))
+    accepted(bob, AGREED[0])
+    accepted(bob, vote("ada", value=AGAIN))
     assert bob.due == math.inf
     assert bob.handle(Doubt(), now=9.0) == bob.handle(TimePassed(), now=9.0) == []
 

@@ -63,7 +63,7 @@ class Attacked:
 
     def settle(self, *, period, number, until, lies):
         """Return the time at which all honest members know the outcome."""
-        asked = 0.0
+        asked, again = 0.0, 2.0
         while not all(each.outcome for each in self.honest.values()):
             assert self.now < until, {name: each.agreement.record for name, each in self.honest.items()}
             self.now = round(self.now + STEP, 2)
@@ -76,6 +76,9 @@ class Attacked:
                 self.deliver(sender, to, message, lies=lies)
             for name, each in self.honest.items():
                 self.carry_out(name, each.tick(now=self.now))
+                if self.now >= again:
+                    self.carry_out(name, each.request())
+            again = 2 * again if self.now >= again else again
         return self.now
 
     def attack(self, number):

@@ -53,6 +53,7 @@ def proposal(*promises, value=AGAIN, ballot=SECOND, name="mia", proof=(), **give
 
 BINDING = accepted("ada", "bob", "eve", ballot=FIRST, value=COUNTS)
 FREE = tuple(map(promise, ("bob", "eve", "mia")))
+COUNTED = tuple(promise(name, accepted=FIRST, accepted_value=COUNTS) for name in ("bob", "eve"))
 BOUND = promise("bob", voted=FIRST, value=COUNTS)
 LATER = tuple(promise(name, THIRD) for name in ("bob", "eve"))
 
@@ -63,6 +64,8 @@ LATER = tuple(promise(name, THIRD) for name in ("bob", "eve"))
         proposal(*FREE),
         proposal(*FREE, value=COUNTS),
         proposal(BOUND, *FREE[1:], value=COUNTS, proof=BINDING),
+        proposal(*COUNTED, FREE[2], value=COUNTS),
+        proposal(COUNTED[0], *FREE[1:]),
         proposal(*LATER, promise("mia", THIRD, SECOND, AGAIN), ballot=THIRD, proof=accepted("ada", "bob", "mia")),
     ],
 )
@@ -88,6 +91,9 @@ def test_a_member_accepts_a_proposal_that_follows_from_promises(proposed):
         proposal(*FREE, ballot=Ballot(1, "zoe"), name="zoe"),
         proposal(BOUND, *FREE[1:]),
         proposal(BOUND, *FREE[1:], proof=BINDING),
+        proposal(*COUNTED, FREE[2]),
+        proposal(*FREE[:2], promise("mia", accepted=FIRST)),
+        proposal(*FREE[:2], promise("mia", accepted=SECOND, accepted_value=AGAIN)),
         proposal(BOUND, *FREE[1:], value=COUNTS, proof=accepted("ada", "bob", ballot=FIRST, value=COUNTS)),
         proposal(BOUND, *FREE[1:], value=COUNTS),
         proposal(BOUND, *FREE[1:], value=COUNTS, proof=(vote("mia"),)),
@@ -121,13 +127,9 @@ def test_a_member_accepts_what_it_does_not_believe_only_if_a_vote_demands_it():
     assert (eve.record, eve.questioned) == (BLANK, AGAIN)
     eve.handle(Believe(COUNTS), now=0.0)
     assert eve.record == BLANK
-    eve.handle(
-        MessageReceived(
-            "mia",
-            proposal(*LATER, promise("mia", THIRD, SECOND, AGAIN), ballot=THIRD, proof=accepted("ada", "bob", "mia")),
-        ),
-        now=0.0,
-    )
+    bound = promise("mia", THIRD, SECOND, AGAIN, accepted=SECOND, accepted_value=AGAIN)
+    demanded = proposal(*LATER, bound, ballot=THIRD, proof=accepted("ada", "bob", "mia"))
+    eve.handle(MessageReceived("mia", demanded), now=0.0)
     assert eve.record.accepted == vote("eve", THIRD, AGAIN, final=False)
 
 
@@ -202,6 +204,15 @@ def test_a_promise_that_hides_a_vote_is_a_proof_against_its_sender_and_is_not_ta
     assert Contradicted(known, hides) in made.bob.handle(MessageReceived("mia", hides), now=0.0)
     assert made.hears(promise("eve", made.ballot)) is None
     assert made.hears(promise("ada", made.ballot)) is not None
+
+
+def test_a_promise_that_hides_an_acceptance_is_a_proof_against_its_sender_and_is_not_taken():
+    """Else two members that have accepted the round, of which one lies, would not bind the proposer."""
+    made, known = Preparing(), vote("mia", value=COUNTS, final=False)
+    made.bob.handle(MessageReceived("mia", known), now=0.0)
+    hides = promise("mia", made.ballot)
+    assert Contradicted(known, hides) in made.bob.handle(MessageReceived("mia", hides), now=0.0)
+    assert made.hears(promise("eve", made.ballot)) is None
 
 
 def test_a_proposal_whose_promises_hide_a_known_vote_is_not_accepted():

@@ -260,6 +260,14 @@ def test_the_next_member_begins_a_ballot_if_the_owner_does_not_decide_in_time():
     assert sent(asked, Reports) == [(("ada", "eve", "mia"), said(*NAMES))]  # that none of them lacks one
 
 
+@pytest.mark.parametrize(("value", "hopeless"), [(complete(), True), (FAILED, False)])
+def test_if_a_member_is_gone_that_has_to_accept_the_next_one_begins_a_ballot_at_once(value, hopeless):
+    bob, _ = reporting("bob", "ada", "eve", "mia", value=value)
+    effects = written(bob, bob.doubt(gone=["mia"], slow=(), now=0.5), now=0.5)
+    effects += written(bob, bob.tick(now=0.5), now=0.5)
+    assert bool(sent(effects, Prepare)) is hopeless
+
+
 def test_if_the_owner_is_gone_the_next_member_begins_a_ballot_at_once():
     bob, _ = reporting("bob", "ada", "eve", "mia")
     bob.doubt(gone=["ada"], slow=(), now=0.5)
@@ -314,11 +322,11 @@ def decided(value=COUNTS, ballot=FIRST):
 def test_whoever_proposed_what_is_decided_sends_it_to_all():
     ada, _ = reporting("ada", "bob", "eve", "mia")
     effects = []
-    for name in ("bob", "eve"):
+    for name in NAMES[1:]:
+        assert sent(effects, Decision) == []
         effects += written(ada, ada.receive(name, proposed(COUNTS, name), now=0.0))
-    for name in ("bob", "eve"):
-        effects += written(ada, ada.receive(name, Vote(PLACE, name, FIRST, COUNTS), now=0.0))
-    assert sent(effects, Decision) == [(NAMES[1:], decided())]
+    accepted = tuple(proposed(COUNTS, name) for name in NAMES)
+    assert sent(effects, Decision) == [(NAMES[1:], Decision(PLACE, COUNTS, accepted))]
     assert ada.outcome == AttemptOutcome(True, NAMES)
     bob, _ = reporting("bob", "ada", "eve", "mia")
     assert sent(written(bob, bob.receive("ada", decided(), now=0.0)), Decision) == []

@@ -32,7 +32,7 @@ def test_a_round_counts_once_all_members_are_complete():
 
 
 def test_each_member_of_a_large_swarm_sends_one_report_and_receives_one_decision():
-    """All else that is sent is between the members of the committee: reports in batches, acceptances and votes."""
+    """All else that is sent is to the members of the committee: reports in batches and a proposal, and acceptances."""
     names = tuple(f"peer{number:02}" for number in range(24))
     many = Swarm(names=names)
     many.report(*names)
@@ -40,8 +40,8 @@ def test_each_member_of_a_large_swarm_sends_one_report_and_receives_one_decision
     seats = many.settlement(names[0]).committee.members
     sent = Counter(name for name, _ in many.sent)
     assert {sent[name] for name in {*names} - {*seats}} == {1}
-    assert sent[seats[0]] == 3 * (SEATS - 1) + 1
-    assert {sent[name] for name in seats[1:]} == {1 + 2 * (SEATS - 1)}
+    assert sent[seats[0]] == 2 * (SEATS - 1) + 1
+    assert {sent[name] for name in seats[1:]} == {2}
 
 
 @pytest.mark.parametrize("dead", [1, 2])
@@ -193,6 +193,23 @@ def test_a_failure_reaches_all_members_of_a_larger_swarm_and_they_know_who_repor
     many.report(*waiting, complete=False)
     assert many.outcomes == alike(names, Concluded(committed=False, members=names))
     assert {each.failed for found in many.outcomes.values() for each in found} == {others[0]}
+
+
+def test_a_failure_reaches_all_members_although_members_of_the_committee_that_announce_it_are_gone():
+    names = tuple(f"peer{number:02}" for number in range(12))
+    many = Swarm(names=names)
+    seats = many.settlement(names[0]).committee.members
+    for name in seats[:2]:
+        many.leaves(name)
+    others = [name for name in names if name not in seats]
+    waiting = [name for name in names if name not in {others[0], *seats[:2]}]
+    for name in waiting:
+        many.ask(name, Open((0, 1), (others[0],), since=0))
+        many.ask(name, Expect(others[0]))
+    many.dead |= {seats[2]}  # unnoticed
+    many.report(others[0], complete=False)
+    heard = [name for name in waiting if name != seats[2]]
+    assert {name: many.answers[name] for name in heard} == alike(heard, Missing(others[0], "abandoned"))
 
 
 def test_a_member_that_is_slow_is_not_doubted_before_the_timeout():

@@ -135,6 +135,8 @@ class Commits:
             return
         if isinstance(message, Reports):
             message = self._checked(sender, message, settlement)
+            if place == self._place:
+                self._doubt()  # or else this peer leaves it to members that are gone to announce a failure
         elif settlement.agreement.record.decided is None:
             self.ballots.statements.check(message, committee=settlement.committee)
         self.ballots.do(place, settlement.receive(sender, message, now=self.shared.now))
@@ -218,13 +220,12 @@ class Commits:
     def _doubt(self) -> None:
         """Let the settlement know which members are gone or silent for too long."""
         settlement, now = self._settlement, self.shared.now
-        if settlement.seated:
-            gone = [peer for peer in self._members if self._is_gone(peer)]
-            slow = [peer for peer in settlement.silent if now >= self._slow(peer)]
-            self.ballots.do(self._place, settlement.doubt(gone=gone, slow=slow, now=now))
-        else:
-            gone = [peer for peer in settlement.committee.members if self._is_gone(peer)]
-            settlement.doubt(gone=gone, slow=(), now=now)
+        watched = self._members if settlement.seated else settlement.committee.members
+        present = self.shared.membership.present | {self.shared.me.peer}
+        gone = [peer for peer in watched if peer not in present or self._has_restarted(peer)]
+        waits = settlement.seated and self._asked is not None
+        slow = [peer for peer in settlement.silent if now >= self._slow(peer)] if waits else []
+        self.ballots.do(self._place, settlement.doubt(gone=gone, slow=slow, now=now))
 
     @property
     def _nearby(self) -> list[str]:

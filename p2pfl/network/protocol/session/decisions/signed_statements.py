@@ -43,7 +43,7 @@ class Statements:
 
     shared: Shared
     _first: dict[str, int] = field(default_factory=dict)  # by member, the first incarnation that was met
-    _verified: set[tuple[bytes, bytes, bytes]] = field(default_factory=set)  # keys, statements and signatures
+    _verified: set[tuple[bytes, ...]] = field(default_factory=set)  # keys, statements and signatures
 
     def meet(self, incarnations: Mapping[str, int]) -> None:
         """Note the incarnations that take part in an attempt; what they state is believed after they have restarted."""
@@ -56,8 +56,12 @@ class Statements:
 
     def sign(self, statement: bytes) -> bytes:
         """Return this peer's signature of a statement."""
-        identity = self.shared.codec.identity
-        return bytes(64) if identity is None else identity.sign(self.text(statement), domain="vote")
+        identity, text = self.shared.codec.identity, self.text(statement)
+        if identity is None:
+            return bytes(64)
+        signature = identity.sign(text, domain="vote")
+        self._note(self.shared.me.identity, text, signature)
+        return signature
 
     def check(self, message: Message, *, committee: Committee) -> None:
         """Check what a message states, and verify its signatures last, because they take the most time.
@@ -108,10 +112,14 @@ class Statements:
             return True
         if not verify(signed[0], signed[1], signed[2], domain="vote"):
             return False
+        self._note(*signed)
+        return True
+
+    def _note(self, *signed: bytes) -> None:
+        """Remember the key, the text and the signature of a statement that need not be verified again."""
         if len(self._verified) >= KNOWN:
             self._verified.clear()
         self._verified.add(signed)
-        return True
 
 
 def _statements_of(message: Message) -> tuple[tuple[Vote | Promise, ...], tuple[Vote | Promise, ...]]:

@@ -16,7 +16,8 @@ set -eu
 
 bundle=$(cd "$(dirname "$0")" && pwd)
 # Root makes a user for the peer; anybody else runs the peer as themselves, and has a unit of their own.
-root=no user=$(id -un 2>/dev/null || id -u)
+root=no
+user=$(id -un 2>/dev/null) || user=$(id -u) # who has no name, in a container
 if [ "$(id -u)" = 0 ]; then
     root=yes user=p2pfl
     prefix=${PREFIX:-/opt/p2pfl} state=${STATE:-/var/lib/p2pfl/@NAME@-@PEER@} units=${UNITS:-/etc/systemd/system}
@@ -130,7 +131,7 @@ if [ -f "$bundle/certificate.pem" ]; then
     as_peer sh -c 'umask 077
         [ ! -e "$1/keys/@PEER@.pem" ] || exit 0
         for other in "$1"/../*/; do
-            if [ -f "$other/certificate.pem" ] && [ "$(sha256sum <"$other/certificate.pem")" = "$2" ]; then
+            if [ -f "$other/keys/@PEER@.key" ] && [ -f "$other/certificate.pem" ] && [ "$(sha256sum <"$other/certificate.pem")" = "$2" ]; then
                 mkdir -p "$1/keys" && cp "$other/keys/@PEER@.pem" "$other/keys/@PEER@.key" "$1/keys/"
                 exit
             fi

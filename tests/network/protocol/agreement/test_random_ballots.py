@@ -1,0 +1,219 @@
+"""Committees of up to seven of which some are malicious: messages in any order, some lost, and crashes, by seed."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from ballots import AGAIN, COUNTS
+from p2pfl.network.protocol.agreement import agreement, proofs
+from p2pfl.network.protocol.agreement.agreement import Agreement
+from p2pfl.network.protocol.agreement.agreement_effects import (
+    Believe,
+    Doubt,
+    MessageReceived,
+    Propose,
+    RecordStored,
+    Send,
+    StoreRecord,
+    TimePassed,
+)
+from p2pfl.network.protocol.agreement.proofs import choose_proposal, reports
+from p2pfl.network.protocol.wire.verdict_messages import (
+    Ballot,
+    Committee,
+    Decision,
+    Place,
+    Prepare,
+    Promise,
+    Proposal,
+    Vote,
+)
+
+SUBJECT = Place(0, 0)
+VALUES = (COUNTS, AGAIN)
+
+
+@dataclass
+class Chaos:
+    """Honest members that believe everything, and malicious ones that sign everything and read all messages."""
+
+    seats: int
+    liars: int
+    seed: int
+    decided: dict[str, bytes] = field(default_factory=dict)
+    heard: list = field(default_factory=list)
+    post: list = field(default_factory=list)  # messages on their way, as receiver, sender and message
+    ballots: set[Ballot] = field(default_factory=set)
+
+    def __post_init__(self):
+        self.source = random.Random(f"{self.seats} {self.liars} {self.seed}")
+        names = tuple(f"peer{number}" for number in range(self.seats))
+        self.committee = Committee(names)
+        self.false = {*self.source.sample(names, self.liars)}
+        self.honest = {name: Agreement(name, SUBJECT, self.committee) for name in names if name not in self.false}
+        self.lossy = self.source.choice((0.0, 0.1, 0.3))
+        self.hidden = self.source.choice((0.1, 1.0))  # decisions that are lost
+        self.quiet = self.source.choice((0, 30, 60))  # steps before anything but the first ballot happens
+        self.wanted = self.source.choice(((AGAIN,), (AGAIN,), VALUES))
+
+    def run(self, steps=150):
+        """Return what was decided, after steps in which anything happens, and a few ballots without faults."""
+        owner, first = self.committee.owner, self.committee.first
+        if owner in self.honest:
+            self.tell(owner, Propose(COUNTS))
+        for name in sorted(self.false):
+            if self.source.random() < 0.7:
+                self.send(name, self.committee.members, Vote(SUBJECT, name, first, COUNTS, final=False))
+        for step in range(steps):
+            if self.post and self.source.random() < 0.8:
+                self.deliver(lossy=self.lossy)
+            elif step >= self.quiet and self.false and self.source.random() < 0.5:
+                self.lie()
+            elif step >= self.quiet:
+                self.disturb(self.source.choice(sorted(self.honest)))
+        for name in self.source.sample(sorted(self.honest), len(self.honest)):
+            self.begin(name)
+            while self.post:
+                self.deliver(lossy=0.0)
+        return {*self.decided.values()}
+
+    def deliver(self, *, lossy):
+        """Deliver a message, unless it is lost."""
+        to, sender, message = self.post.pop(self.source.randrange(len(self.post)))
+        lost = self.source.random() < (self.hidden if isinstance(message, Decision) else lossy)
+        if to in self.honest and not lost:
+            self.tell(to, MessageReceived(sender, message))
+        elif to in self.false and isinstance(message, Prepare):
+            self.send(to, (sender,), self.promise(to, message.ballot))
+        elif to in self.false and isinstance(message, Proposal):
+            for final in (False, True):
+                vote = Vote(SUBJECT, to, message.vote.ballot, message.value, final=final)
+                self.send(to, self.committee.members, vote)
+
+    def disturb(self, name):
+        """Let a member begin a ballot, or crash and come back with its record."""
+        if self.source.random() < 0.2:
+            self.honest[name] = Agreement(name, SUBJECT, self.committee, self.honest[name]._durable)
+            return
+        self.begin(name)
+
+    def begin(self, name):
+        """Let a member begin a ballot."""
+        made = self.honest[name]
+        made.wanted = made.wanted or self.source.choice(self.wanted)
+        self.tell(name, Doubt())
+        self.tell(name, TimePassed(), now=made.due)
+
+    def tell(self, name, event, *, now=0.0):
+        made, todo = self.honest[name], [event]
+        while todo:
+            for effect in made.handle(todo.pop(), now=now):
+                match effect:
+                    case StoreRecord():
+                        todo.append(RecordStored())
+                    case Send(to, message):
+                        self.send(name, to, message)
+            if made.questioned is not None:
+                todo.append(Believe(made.questioned))
+        if made.value is not None:
+            if name not in self.decided and made.decision.votes[0].ballot.proposer == name:
+                self.send(name, self.committee.members, made.decision)
+            self.decided[name] = made.value
+
+    def send(self, name, to, message):
+        self.heard.append(message)
+        if isinstance(message, Prepare):
+            self.ballots.add(message.ballot)
+        self.post += [(each, name, message) for each in to]
+
+    # ------------------------------------------------------------------ malicious members
+
+    def lie(self):
+        """Sign something at random, and send it to some."""
+        name = self.source.choice(sorted(self.false))
+        to = self.source.sample(self.committee.members, self.source.randint(1, self.seats))
+        first, last = self.committee.first, max(self.ballots, default=Ballot(1, name))
+        own = Ballot(last.number + self.source.choice((0, 1)), name)
+        value = self.source.choice(VALUES)
+        kind = self.source.choice(("accepts", "votes", "promises", "prepares", "proposes", "decides"))
+        if kind == "accepts":
+            ballot = self.source.choice((first, last))
+            self.send(name, to, Vote(SUBJECT, name, ballot, value, final=False))
+        elif kind == "votes":
+            self.send(name, to, Vote(SUBJECT, name, self.source.choice((first, last)), value))
+        elif kind == "promises":
+            self.send(name, (last.proposer,), self.promise(name, last))
+        elif kind == "prepares":
+            self.send(name, to, Prepare(SUBJECT, own))
+        elif kind == "proposes":
+            self.propose(name, to)
+        else:
+            self.decide(name, to)
+
+    def promise(self, name, ballot):
+        """Return a promise with a false last acceptance, and perhaps a vote that can be proved."""
+        value = self.source.choice((*VALUES, None))
+        accepted = None if value is None else self.committee.first
+        return Promise(SUBJECT, name, ballot, accepted=accepted, accepted_value=value)
+
+    def propose(self, name, to):
+        """Propose what some of the promises for a ballot of its own allow, with those of all malicious members."""
+        own = [each for each in self.ballots if each.proposer == name]
+        if not own:
+            return
+        ballot = self.source.choice(sorted(own))
+        promises = {each.member: each for each in self.heard if isinstance(each, Promise) and each.ballot == ballot}
+        promises = {member: each for member, each in promises.items() if reports(each, committee=self.committee)}
+        promises |= {each: self.promise(each, ballot) for each in self.false}
+        few = sorted(promises.values(), key=lambda each: (self.source.random(), each.member))
+        few = few[: max(self.committee.majority, self.source.randint(1, self.seats))]
+        value = choose_proposal(few, wanted=self.source.choice(VALUES), committee=self.committee)
+        if value is not None:
+            proof = next((each.proof for each in few if each.value == value), ())
+            self.send(name, to, Proposal(Vote(SUBJECT, name, ballot, value, final=False), tuple(few), proof))
+
+    def decide(self, name, to):
+        """Send a decision if the votes or acceptances that were sent, and false ones, prove it."""
+        value, final = self.source.choice(VALUES), self.source.choice((True, False))
+        for ballot in (self.committee.first, *sorted(self.ballots)):
+            votes = {each: Vote(SUBJECT, each, ballot, value, final=final) for each in self.false}
+            for each in self.heard:
+                if isinstance(each, Vote) and (each.ballot, each.value, each.final) == (ballot, value, final):
+                    votes[each.member] = each
+            decision = Decision(SUBJECT, value, tuple(votes.values()))
+            if decision.holds(self.committee):
+                self.send(name, to, decision)
+
+
+SIZES = [(2, 0), (3, 0), (4, 1), (5, 1), (6, 1), (7, 2)]
+
+
+@pytest.mark.parametrize(("seats", "liars"), SIZES)
+@pytest.mark.parametrize("seeds", [25, pytest.param(3000, marks=pytest.mark.nightly)])
+def test_no_two_members_decide_differently_whatever_malicious_ones_sign(seats, liars, seeds):
+    found = [Chaos(seats, liars, seed).run() for seed in range(seeds)]
+    assert max(map(len, found)) == 1
+    assert {COUNTS} in found
+    assert seats == 2 or {AGAIN} in found
+
+
+def test_members_that_expect_acceptances_of_all_are_found(monkeypatch):
+    """A malicious one then hides its own, so that some decide a round that others play again."""
+
+    def by_all(promises, **_):
+        return COUNTS if {each.accepted_value for each in promises} == {COUNTS} else None
+
+    monkeypatch.setattr(proofs, "accepted_by_most", by_all)
+    monkeypatch.setattr(agreement, "contradict", lambda *_: False)
+    assert any(len(Chaos(4, 1, seed).run()) > 1 for seed in range(400))
+
+
+def test_members_that_promise_without_their_acceptances_are_found(monkeypatch):
+    class Silent(Agreement):
+        def _promise(self):
+            return Promise(SUBJECT, self.me, self.record.promised)
+
+    monkeypatch.setattr(agreement, "contradict", lambda *_: False)
+    monkeypatch.setattr(f"{__name__}.Agreement", Silent)
+    assert any(len(Chaos(4, 0, seed).run()) > 1 for seed in range(400))
