@@ -205,7 +205,7 @@ async def join(
         meter=meter,
         source=source,
     )
-    connection = Connection(channel, session, relay=relay, durable=partial(hiding.record, keeper))
+    connection = Connection(channel, session, relay=relay, durable=partial(keeper.durable, hiding.extend))
     return JoinedPeer(connection, hiding)
 
 

@@ -24,7 +24,7 @@ OUTSIDE = str(PACKAGE / "network" / "transport"), str(PACKAGE / "network" / "vir
 COMPREHENSIONS = "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"
 """Frames that belong to the function around them."""
 
-BOUNDS = {"send": 21, "carry": 6, "arrive": 20}
+BOUNDS = {"send": 20, "carry": 6, "arrive": 20}
 """Objects and modules that a message enters: until the session has decided to send it, from there until the channel has
 its payload, and from its arrival until the session has kept it or answered the peer."""
 

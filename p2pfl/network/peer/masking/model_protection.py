@@ -17,7 +17,6 @@ from p2pfl.network.peer.masking.round_attempts import Attempts, MaskedRelease
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.peer.storage.journal import Journal
-from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.peer.threads import ThreadedNeighbourhood
 from p2pfl.network.protocol.ledgers.mask_slots import END, Slot
 from p2pfl.network.protocol.session.session import Session
@@ -93,10 +92,6 @@ class ModelProtection:
         self._goes_on = plan.protection.wanted.departures == "go_on"
         self._doubtful = last(kept, reached) if self._goes_on else frozenset[Slot]()
         self._alone = kept.uncovered
-
-    async def record(self, keeper: Keeper) -> None:
-        """Make durable what a later incarnation must know of the releases so far."""
-        await keeper.durable(self.extend)
 
     def extend(self, journal: Journal) -> Journal | None:
         """Return the journal with the releases so far; ``None`` as long as there is nothing to write."""
