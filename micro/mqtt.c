@@ -50,7 +50,7 @@ int mqtt_connect(struct mqtt *m, const char *client, const char *user, const cha
                     (user ? strlen(user) : 0) + (password ? strlen(password) : 0);
     uint8_t *at = m->buffer, flags = 2;
     if (needed > m->room) return -1;
-    m->connected = m->refused = 0;
+    m->connected = m->refused = m->subscribed = 0;
     m->have = m->body = m->skip = 0;
     memcpy(at, name, sizeof name);
     at += sizeof name;

@@ -9,6 +9,8 @@
 #define SECOND 1000u
 #define PULSE SECOND             /* between heartbeats */
 #define GRACE (5 * SECOND)      /* within which a neighbour may come back after its will */
+#define OUTAGE (600 * SECOND)     /* within which the broker must be back */
+#define SILENCE (20 * SECOND)    /* after which a neighbour has gone, which sends a heartbeat each second */
 #define QUARREL (3 * SECOND)     /* within which a neighbour of another experiment can notice that as well */
 #define REPORT 4                 /* gossip steps between accounts */
 #define REMEMBERED 60            /* gossip steps of which an account states whether they were applied */
@@ -89,7 +91,8 @@ static size_t row_statement(struct micro_peer *p, uint8_t out[256], const char *
 /* ------------------------------------------------------------------ sending */
 
 static int publish(struct micro_peer *p, const char *where, uint8_t *payload, size_t size, int retain) {
-    return mqtt_publish(&p->mqtt, where, payload, size, retain) == 0 ? 0 : lost(p);
+    if (mqtt_publish(&p->mqtt, where, payload, size, retain) != 0) p->broken = 1; /* the protocol repeats it */
+    return 0;
 }
 
 /* Write an announcement into a buffer after its headroom; return its size. */
@@ -138,6 +141,7 @@ static int send_sealed(struct micro_peer *p, uint8_t *buffer, size_t size, const
 static int is_present(struct micro_peer *p, int i) {
     struct micro_other *n = p->others + i;
     if (n->lost_since && now(p) - n->lost_since > GRACE) n->gone = 1;
+    if (p->polled - n->heard > SILENCE) n->gone = 1; /* its goodbye may have come while there was no connection */
     return p->edges[i].have && p->edges[i].known && !n->gone;
 }
 
@@ -280,6 +284,7 @@ static int receive_chunk(struct micro_peer *p, int i, const struct wire_chunk *m
         int place = position(at, p);
         if (place == 0 && p->mixing && !n->got) add_model(p, i, row.numbers);
         else if (place > 0 || (place == 0 && !p->mixing)) {
+            n->later = 1; /* its models come in order, so that of this gossip step never will */
             if (p->ahead_from >= 0) return 0; /* no place: it is asked for when its turn comes */
             memcpy(p->ahead, row.numbers, sizeof p->ahead);
             memcpy(p->ahead_at, at, sizeof at);
@@ -306,11 +311,14 @@ static int receive_sealed(struct micro_peer *p, int i, const char *place, uint8_
     if (sequence < *last || sequence >= UINT64_C(1) << 48) return 0; /* a replay */
     *last = sequence + 1;
     n->lost_since = 0;
+    n->heard = p->polled;
     if (m.kind == WIRE_PULSE && m.as.pulse.incarnation == n->incarnation && m.as.pulse.phase == 0) {
         if (m.as.pulse.tail > m.as.pulse.head || m.as.pulse.round > (uint64_t)p->c->rounds + 8) return 0;
         if (!p->begun && m.as.pulse.has_first && (m.as.pulse.round || m.as.pulse.step))
             return fail(p, "", p->c->neighbours[i].name, " has begun without this board, which cannot come late; begin a new run");
         n->head = m.as.pulse.head;
+        n->at[0] = m.as.pulse.round;
+        n->at[1] = m.as.pulse.step;
         if (m.as.pulse.tail > n->next) n->next = m.as.pulse.tail; /* it has given up what came before */
         if (m.as.pulse.tail < m.as.pulse.head) return acknowledge(p, i);
     } else if (m.kind == WIRE_ACK && m.as.ack.incarnation == p->incarnation && m.as.ack.phase == 0) {
@@ -362,6 +370,7 @@ static int meet(struct micro_peer *p, int i, const struct wire_hello *m) {
     n->gone = p->begun;        /* a neighbour that has lost its state takes no further part with a board */
     n->differs = !same;        /* it gets this board's key, so that it can end with the reason as well */
     n->seen = now(p);
+    n->heard = p->polled;
     if (p->ahead_from == i) p->ahead_from = -1;
     return hand_over(p, i);
 }
@@ -449,11 +458,60 @@ static void beat(void *context) {
     if (p->error == NULL && p->announced && now(p) - p->beat >= PULSE) (void)pulse(p);
 }
 
+/* Wait up to half a minute until the broker has answered; what else comes is handled. */
+static int answered(struct micro_peer *p, const int *connected, uint16_t subscriptions) {
+    uint64_t since = now(p);
+    struct mqtt_message got;
+    while (!*connected || p->mqtt.subscribed < subscriptions) {
+        int came = now(p) - since > 30 * SECOND ? -1 : mqtt_poll(&p->mqtt, &got, 100);
+        if (came < 0 || p->mqtt.refused || (came > 0 && receive(p, &got) != 0)) return -1;
+    }
+    return 0;
+}
+
+/* Open the session with the broker, and subscribe to all that this peer must receive; return -1 if that failed. */
+static int open_session(struct micro_peer *p) {
+    static const char *const PLACES[] = {"state", "account", "pub/0"};
+    char where[MICRO_TOPIC], client[MICRO_SWARM + MICRO_NAME + 20];
+    const struct micro_config *c = p->c;
+    size_t at = add(client, 0, c->swarm);
+    at = add(client, at, "-");
+    at = add(client, at, c->name);
+    at = add(client, at, "-");
+    for (int i = 60; i >= 0; i -= 4) client[at++] = "0123456789abcdef"[p->incarnation >> i & 15];
+    client[at] = 0;
+    uint8_t *will = p->work.out + 256;
+    size_t size = hello(p, will, sizeof p->work.out - 256, WIRE_DEAD, p->turn, 0);
+    topic(p, where, c->name, "state", "");
+    if (mqtt_connect(&p->mqtt, client, p->platform.user, p->platform.password, where, will, size) != 0) return -1;
+    if (answered(p, &p->mqtt.connected, 0) != 0) return -1;
+    if (mqtt_subscribe(&p->mqtt, where) != 0) return -1;
+    if (mqtt_subscribe(&p->mqtt, topic(p, where, c->name, "in/+", "")) != 0) return -1;
+    for (int i = 0; i < 3 * MICRO_NEIGHBOURS; i++)
+        if (mqtt_subscribe(&p->mqtt, topic(p, where, c->neighbours[i / 3].name, PLACES[i % 3], "")) != 0) return -1;
+    return answered(p, &p->mqtt.connected, 2 + 3 * MICRO_NEIGHBOURS);
+}
+
+/* Come back after a lost connection, with all that this peer knows; the others ask for what they lack. */
+static int come_back(struct micro_peer *p) {
+    uint64_t since = now(p);
+    while (p->platform.reconnect != NULL && p->error == NULL && now(p) - since < OUTAGE) {
+        if (p->platform.reconnect(p->platform.context) != 0 || open_session(p) != 0) continue;
+        p->broken = 0;
+        for (int i = 0; i < MICRO_NEIGHBOURS; i++) p->others[i].heard = p->polled;
+        p->turn++; /* the broker has published the will */
+        return p->announced ? announce(p, WIRE_UP, 0) | pulse(p) : 0;
+    }
+    return lost(p);
+}
+
 /* Receive what has come within `wait` milliseconds, and send what is due. */
 static int pump(struct micro_peer *p, uint32_t wait) {
     struct mqtt_message got;
-    int came = mqtt_poll(&p->mqtt, &got, wait);
-    if (came < 0) return lost(p);
+    uint64_t since = now(p);
+    int came = p->broken ? -1 : mqtt_poll(&p->mqtt, &got, wait);
+    if (came == 0) p->polled += now(p) - since; /* time without anything, in which this peer has listened */
+    if (came < 0) return come_back(p);
     if (came > 0 && receive(p, &got) != 0) return -1;
     if (p->mqtt.refused) return fail(p, "the broker refuses this board; check its login and its rights", "", "");
     for (int i = 0; i < MICRO_NEIGHBOURS; i++)
@@ -475,31 +533,14 @@ static int pump(struct micro_peer *p, uint32_t wait) {
     }
 
 static int join(struct micro_peer *p) {
-    static const char *const PLACES[] = {"state", "account", "pub/0"};
-    char where[MICRO_TOPIC], client[MICRO_SWARM + MICRO_NAME + 20];
-    const struct micro_config *c = p->c;
-    uint64_t since = now(p);
-    size_t at = add(client, 0, c->swarm);
-    at = add(client, at, "-");
-    at = add(client, at, c->name);
-    at = add(client, at, "-");
-    for (int i = 60; i >= 0; i -= 4) client[at++] = "0123456789abcdef"[p->incarnation >> i & 15];
-    client[at] = 0;
-    uint8_t *will = p->work.out + 256;
-    size_t size = hello(p, will, sizeof p->work.out - 256, WIRE_DEAD, 0, 0);
-    topic(p, where, c->name, "state", "");
-    if (mqtt_connect(&p->mqtt, client, p->platform.user, p->platform.password, where, will, size) != 0) return lost(p);
-    WAIT(p, p->mqtt.connected, 30, since)
-    if (!p->mqtt.connected) return fail(p, "the broker does not answer; check its address", "", "");
-    if (mqtt_subscribe(&p->mqtt, where) != 0) return lost(p);
-    if (mqtt_subscribe(&p->mqtt, topic(p, where, c->name, "in/+", "")) != 0) return lost(p);
-    for (int i = 0; i < 3 * MICRO_NEIGHBOURS; i++)
-        if (mqtt_subscribe(&p->mqtt, topic(p, where, c->neighbours[i / 3].name, PLACES[i % 3], "")) != 0) return lost(p);
-    WAIT(p, p->mqtt.subscribed == 2 + 3 * MICRO_NEIGHBOURS, 30, since)
+    char where[MICRO_TOPIC];
+    if (open_session(p) != 0)
+        return fail(p, "the broker does not let this board in; check its address, its login and its rights", "", "");
     /* once its own message is back, what the broker retains has come as well */
+    uint64_t since = now(p);
     struct wire_claim claim = {p->incarnation, p->exchange, 32};
     uint8_t *payload = p->control + MQTT_HEADROOM;
-    if (publish(p, topic(p, where, c->name, "in/", c->name), payload, wire_claim(payload, 256, &claim), 0)) return -1;
+    publish(p, topic(p, where, p->c->name, "in/", p->c->name), payload, wire_claim(payload, 256, &claim), 0);
     WAIT(p, p->echoed, 30, since)
     if (!p->echoed) return fail(p, "the broker did not return this board's own message; check its rights", "", "");
     if (announce(p, WIRE_UP, 0) != 0) return -1;
@@ -520,9 +561,14 @@ static int gathered(struct micro_peer *p) {
 
 /* ------------------------------------------------------------------ rounds */
 
+/* Whether a neighbour has gone on, and all that it still has for this board has come: its model never will. */
+static int has_passed(struct micro_peer *p, int i) {
+    return p->others[i].later || (position(p->others[i].at, p) > 0 && p->others[i].next >= p->others[i].head);
+}
+
 static int complete(struct micro_peer *p) {
     for (int i = 0; i < MICRO_NEIGHBOURS; i++)
-        if (!p->others[i].got && is_present(p, i)) return 0;
+        if (!p->others[i].got && is_present(p, i) && !has_passed(p, i)) return 0;
     return 1;
 }
 
@@ -538,6 +584,7 @@ static int gossip(struct micro_peer *p) {
             if (position(p->ahead_at, p) == 0) add_model(p, i, (const uint8_t *)p->ahead);
             p->ahead_from = -1;
         }
+        n->later = p->ahead_from == i; /* what waits is of a later one still */
         if (!n->got && n->head > n->next && is_present(p, i) && acknowledge(p, i) != 0) return -1;
     }
     uint64_t since = now(p);
@@ -593,7 +640,8 @@ static int leave(struct micro_peer *p) {
     WAIT(p, all_ended(p), (uint64_t)p->c->patience * (MICRO_NEIGHBOURS + 1), since)
     if (report(p) != 0 || announce(p, WIRE_LEFT, 1) != 0) return -1;
     if (publish(p, topic(p, where, p->c->name, "state", ""), p->control + MQTT_HEADROOM, 0, 1) != 0) return -1;
-    return mqtt_disconnect(&p->mqtt) == 0 ? 0 : lost(p);
+    (void)mqtt_disconnect(&p->mqtt);
+    return 0;
 }
 
 int micro_run(struct micro_peer *p, const struct micro_config *c, const struct micro_platform *platform) {

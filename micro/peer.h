@@ -19,6 +19,8 @@ struct micro_platform {
     /* Keep the model after a round, in one write; return 0, or -1 where that failed. */
     int (*store)(void *context, uint32_t rounds, const float *model, size_t parameters);
     void (*note)(void *context, const char *sentence); /* for people; may be NULL */
+    /* Open the connection again; return 0, or -1 after a moment. NULL where a lost connection ends the peer. */
+    int (*reconnect)(void *context);
 };
 
 #define MICRO_CHUNK_HEAD 72 /* bytes of a chunk before its data, at most */
@@ -37,10 +39,13 @@ struct micro_other {
     uint64_t last[3];                /* numbers above which pulses, acknowledgements and accounts are new */
     uint64_t next, head;             /* of its stream: what is expected, and what has been sent */
     uint64_t acknowledged;           /* of this board's stream: everything below has arrived */
+    uint64_t at[2];                  /* gossip step that it has reported */
     uint64_t known[2];               /* gossip step from which statements matter to it */
     uint64_t missed;                 /* which of the last 64 gossip steps lack its model */
+    uint64_t heard;                  /* of `polled`, when its last message came */
     uint64_t seen;                   /* time of its announcement */
     int got;                         /* its model of this gossip step has been added */
+    int later;                       /* a model of a later gossip step has come */
     int differs, unreadable;         /* it runs another experiment, or another version of the wire format */
 };
 
@@ -61,7 +66,9 @@ struct micro_peer {
     struct seal_edge edges[MICRO_NEIGHBOURS];
     struct micro_other others[MICRO_NEIGHBOURS];
     uint8_t identity[32], exchange[32];
+    uint64_t polled; /* milliseconds in which nothing came while this peer listened */
     uint64_t incarnation, number, account, turn, head, round, step, beat;
+    int broken; /* the connection is lost */
     int announced, begun, mixing, waiting, finished, echoed;
     const char *error;
     char sentence[160];

@@ -96,23 +96,37 @@ static int connected(const char *host, const char *port) {
     return connection;
 }
 
+static int broker;
+static char **address;
+
+static int reconnect(void *context) {
+    struct timespec moment = {0, 200 * 1000 * 1000};
+    (void)context;
+    close(broker);
+    broker = connected(address[1], address[2]);
+    if (broker < 0) nanosleep(&moment, NULL);
+    return broker < 0 ? -1 : 0;
+}
+
 int main(int count, char **arguments) {
     static struct micro_peer peer;
     if (count != 4) {
         fprintf(stderr, "usage: peer HOST PORT FILE\n");
         return 2;
     }
-    int connection = connected(arguments[1], arguments[2]);
-    if (connection < 0) {
+    address = arguments;
+    broker = connected(arguments[1], arguments[2]);
+    if (broker < 0) {
         fprintf(stderr, "%s:%s cannot be reached; check the address of the broker\n", arguments[1], arguments[2]);
         return 1;
     }
     kept = arguments[3];
-    struct micro_platform platform = {.io = {send_all, receive_some, &connection}, .user = getenv("P2PFL_BROKER_USER"),
+    struct micro_platform platform = {.io = {send_all, receive_some, &broker}, .user = getenv("P2PFL_BROKER_USER"),
                                       .password = getenv("P2PFL_BROKER_PASSWORD"), .milliseconds = milliseconds,
-                                      .incarnation = incarnation, .random = draw, .store = store, .note = note};
+                                      .incarnation = incarnation, .random = draw, .store = store, .note = note,
+                                      .reconnect = reconnect};
     int failed = micro_run(&peer, &CONFIG, &platform);
     if (failed) fprintf(stderr, "%s\n", peer.error);
-    close(connection);
+    close(broker);
     return failed ? 1 : 0;
 }

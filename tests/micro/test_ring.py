@@ -69,9 +69,9 @@ async def start(command, url, file):
     return await asyncio.create_subprocess_exec(*command, place.hostname, str(place.port), file, stderr=pipe)
 
 
-async def play(experiment, url, command, file, *, names=None, board=None, **given):
+async def play(experiment, url, command, file, *, names=None, board=None, through=None, **given):
     """Play a run with a board and Python peers; return the board's exit status and sentences, and their ends."""
-    process = await start(command, url, file)
+    process = await start(command, through or url, file)
     ended = {}
 
     async def one(name):
@@ -231,6 +231,49 @@ async def test_board_goes_on_without_a_neighbour_that_dies(flashed, broker, tmp_
     assert process.returncode == 0
     assert {*said.decode().splitlines()} == {"the model of a neighbour is missing in a gossip step"}
     assert kept(tmp_path / "model")[0] == 12
+
+
+async def test_board_writes_its_model_once_a_round(flashed, broker, tmp_path):
+    """A pipe in place of the file receives one block of all bytes for each round, and nothing else."""
+    experiment = read(RING, changes=["name=written"])
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    status, said, ended = await play(experiment, broker, [flashed(experiment)], tmp_path / "pipe")
+    assert (status, said) == (0, "")
+    blocks, size = os.read(pipe, 2**20), 4 + 4 * 2410
+    os.close(pipe)
+    assert [int.from_bytes(blocks[at : at + 4], "little") for at in range(0, len(blocks), size)] == [1, 2, 3, 4, 5, 6]
+    (tmp_path / "model").write_bytes(blocks[-size:])
+    expect_agreement(experiment, tmp_path / "model", ended)
+
+
+@pytest.mark.nightly
+async def test_board_comes_back_after_its_connection_was_cut(flashed, broker, tmp_path):
+    """It may lack models that were sent meanwhile, as the others may; all play all rounds."""
+    experiment = read(RING, changes=["name=cut", "transport.patience=3"])
+    place, cuts = urlsplit(broker), iter((40_000, 60_000))  # bytes to the board after which its connection is cut
+
+    async def pass_on(reader, writer, left=None):
+        with contextlib.suppress(ConnectionError):
+            while (left is None or left > 0) and (data := await reader.read(2048)):
+                left = None if left is None else left - len(data)
+                writer.write(data)
+        writer.close()
+
+    async def relay(reader, writer):
+        back, forth = await asyncio.open_connection(place.hostname, place.port)
+        await asyncio.gather(pass_on(reader, forth), pass_on(back, writer, next(cuts, None)))
+
+    async with await asyncio.start_server(relay, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        program = flashed(experiment)
+        playing = play(experiment, broker, [program], tmp_path / "model", through=f"mqtt://127.0.0.1:{port}")
+        status, said, ended = await playing
+    assert status == 0
+    assert {*said.splitlines()} <= {"the model of a neighbour is missing in a gossip step"}
+    assert [peer.done for _, peer in ended.values()] == [6, 6, 6]
+    assert next(cuts, None) is None  # both have happened
+    assert kept(tmp_path / "model")[0] == 6
 
 
 async def test_strangers_announcements_do_not_stop_a_board(flashed, broker, tmp_path):
