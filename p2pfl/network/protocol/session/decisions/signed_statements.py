@@ -91,7 +91,7 @@ class Statements:
         return self._current(report, direct=report.member == sender) and self.has_signed(report)
 
     def _current(self, stated: Statement, *, direct: bool) -> bool:
-        """Return whether a member can have made a statement: as announced if it sends it itself, or else in this run."""
+        """Return whether a member can have made a statement: now if it sends it itself, or else in this run."""
         me = self.shared.me
         announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
         if announcement is None:
