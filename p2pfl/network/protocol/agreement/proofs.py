@@ -20,6 +20,11 @@ accepts nothing in the first ballot, and v in all ballots below b since. So all 
 last value that was accepted, and none proves a vote for another value. There are more than 2 f promises, so all but f
 report no other value. Thus the member accepted v. This is a contradiction. ∎ Such decisions are those of SBFT.
 
+*What one honest peer counts, all believe.* The proofs take it that each honest peer believes what another one has
+counted. It does: of a statement that others repeat it asks for the signature, and for an incarnation that is not below
+the one that it met first, so not below the one that it knew when it chose its masks; in an attempt that counts, all
+reports name the same. It has no upper bound, because a peer takes no announcement of a member that it has excluded.
+
 *What is decided was believed.* Let b be the lowest ballot in which a value is certified. No promise for b can prove a
 vote for it. An honest member that accepted it in b believed it itself; or all but f promises reported that members have
 accepted that the attempt counts, of which one at least is honest and had the signed reports of all. Of a majority, more

@@ -2,12 +2,14 @@
 
 import pytest
 
+from ballots import reported
 from commit_sessions import NAMES, Swarm
 from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.agreement.attempt_reports import complete
 from p2pfl.network.protocol.incoming.plausible import AFTER
 from p2pfl.network.protocol.interface.effects import Admitted, Concluded, Missing, Undecided
 from p2pfl.network.protocol.interface.events import Tick
-from p2pfl.network.protocol.interface.requests import Expect, Join, Open, Try
+from p2pfl.network.protocol.interface.requests import Begin, Expect, Join, Open, ReportAttempt, Try
 from p2pfl.network.protocol.ledgers.mask_slots import LEAP
 from p2pfl.network.protocol.wire.verdict_messages import Admission, JoinRequest
 from sessions import LIFE, announced, arrived, heartbeat, published, session
@@ -119,6 +121,19 @@ def test_each_peer_that_asks_is_the_first_candidate_of_some_round():
         ada.handle(arrived(name, JoinRequest(LIFE)), now=0.0)
     names = [NAMES[ada.commits.admissions.candidate(("ada", "dan"), round=round)] for round in range(8)]
     assert names == ["bob", "bob", "eve", "eve"] * 2
+
+
+def test_statements_of_an_earlier_run_by_a_member_that_has_restarted_are_not_believed():
+    """Others can repeat them: eve asks before the first attempt that names it, and has no part in this one."""
+    ada = session("ada", names=NAMES, commits=True, keeps=True)
+    for name, life in {"bob": LIFE, "dan": LIFE, "eve": LIFE + 1}.items():
+        for event in (announced(name, life=life), heartbeat(name, life=life)):
+            ada.handle(event, now=0.0)
+    for event in (Begin(0), Try(0, 0, LEFT), REQUEST, Try(0, 1, NAMES), ReportAttempt(complete=True)):
+        ada.handle(event, now=0.0)
+    for life, missing in ((LIFE - 1, True), (LIFE + 1, False)):
+        ada.handle(arrived("bob", reported("eve", complete(), place=(0, 1), voter=life)), now=0.0)
+        assert ("eve" in ada.commits._settlement.silent) is missing
 
 
 def test_a_request_of_another_incarnation_is_refused(three):

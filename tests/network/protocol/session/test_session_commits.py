@@ -10,7 +10,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutc
 from p2pfl.network.protocol.interface.effects import Concluded, Fail, Missing, Undecided
 from p2pfl.network.protocol.interface.requests import Begin, Expect, Open, ReportAttempt, Try
 from p2pfl.network.protocol.wire.verdict_messages import SEATS, Decision, Prepare, Reports, Vote
-from sessions import LIFE, announced, arrived, met, session
+from sessions import LIFE, announced, arrived, heartbeat, met, session
 
 
 def alike(names, *answers):
@@ -383,3 +383,31 @@ def test_a_member_that_reports_to_one_other_alone_keeps_nobody_waiting():
     found = {tuple(four.answers[name]) for name in honest}
     assert len(found) == 1
     assert {type(each) for each in found.pop()} == {Concluded}
+
+
+def test_what_the_owner_has_counted_is_believed_by_those_that_take_no_announcement_of_the_member_any_more():
+    """They have excluded it before it announces a later incarnation, in which the owner hears that it accepts."""
+    four = Swarm()
+    owner, *others, attacker = four.settlement("ada").committee.members
+    counts = encode_outcome(AttemptOutcome(True, NAMES), NAMES)
+    again = encode_outcome(AttemptOutcome(False, tuple(name for name in NAMES if name != attacker)), NAMES)
+    four.dead.add(attacker)
+    for name in (owner, *others):
+        four.ask(name, arrived(attacker, reported(attacker, complete(), voter=LIFE)))
+    four.report(owner, *others)
+
+    def accepts(name, value, life):
+        four.ask(name, arrived(attacker, cast(attacker, 0, owner, value, voter=life, final=False)))
+
+    for name in others:
+        for value in (again, counts):
+            accepts(name, value, LIFE)
+        assert attacker in four.sessions[name].membership.excluded
+    for name in (owner, *others):
+        for event in (announced(attacker, life=LIFE + 1), heartbeat(attacker, life=LIFE + 1)):
+            four.ask(name, event)
+    accepts(owner, counts, LIFE + 1)
+    four.flush()
+    for _ in range(30):
+        four.wait(1)
+    assert four.outcomes == alike([owner, *others], Concluded(committed=True, members=NAMES))

@@ -52,7 +52,7 @@ FORGED = replace(promise("cleo"), signature=bytes(64))
         (resigned(replace(vote("ada"), incarnation=2)), 'the announced incarnation of "ada"'),
         (resigned(replace(promise("ada"), incarnation=0)), 'the announced incarnation of "ada"'),
         (Proposal(resigned(replace(PROPOSED, incarnation=2)), FREE), 'the announced incarnation of "ada"'),
-        (decision(vote("ada"), resigned(replace(vote("bob"), incarnation=2))), 'the announced incarnation of "bob"'),
+        (decision(vote("ada"), resigned(replace(vote("cleo"), incarnation=0))), 'announced incarnation of "cleo"'),
         (Proposal(vote("cleo", number=1, final=False), ()), 'expected statements of "ada"'),
         (Proposal(PROPOSED, (promise("ada"), FORGED)), 'a statement that "cleo" has signed'),
     ],

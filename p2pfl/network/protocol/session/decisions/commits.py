@@ -13,7 +13,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutc
 from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
-from p2pfl.network.protocol.session.decisions.admissions import Admissions
+from p2pfl.network.protocol.session.decisions.admissions import RESTARTED, Admissions
 from p2pfl.network.protocol.session.decisions.ballots import Ballots
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
@@ -83,7 +83,8 @@ class Commits:
         self.ballots.keep([before], oldest=asked.round - 1)
         self.ballots.begin(self._place, self._members)
         self.admissions.begin(*self._place, self._members)
-        self.ballots.statements.meet(self.admissions.incarnations)
+        taking_part = {peer: each for peer, each in self.admissions.incarnations.items() if each != RESTARTED}
+        self.ballots.statements.meet(taking_part)
         early, self._early = self._early, deque()
         for sender, message in early:
             try:

@@ -33,7 +33,9 @@ class Statements:
     """Signatures of the members of a swarm on votes and promises.
 
     Statements of incarnations from before those that this peer has met are not believed: they may be of an earlier run
-    from the same checkpoints, which numbered its attempts in the same way.
+    from the same checkpoints, which numbered its attempts in the same way. Those that others repeat may be of a later
+    incarnation than the announced one: this peer takes no announcement of a member that it has excluded, and has to
+    believe all the same what another one has counted.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ class Statements:
         return self._current(report, direct=report.member == sender) and self.has_signed(report)
 
     def _current(self, stated: Statement, *, direct: bool) -> bool:
-        """Return whether a member can have made a statement: now if it sends it itself, or else ever."""
+        """Return whether a member can have made a statement: now if it sends it itself, or else in this run."""
         me = self.shared.me
         announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
         if announcement is None:
@@ -97,7 +99,7 @@ class Statements:
         if stated.member == me.peer or stated.member in self.shared.membership.proven:
             self._first.setdefault(stated.member, announcement.incarnation)
         least = self._first.get(stated.member, announcement.incarnation)
-        return (announcement.incarnation if direct else least) <= stated.incarnation <= announcement.incarnation
+        return stated.incarnation == announcement.incarnation if direct else least <= stated.incarnation
 
     def has_signed(self, stated: Statement) -> bool:
         """Return whether a member has signed a statement."""
