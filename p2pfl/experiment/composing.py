@@ -110,7 +110,7 @@ def compose(
     >>> from p2pfl.algorithms import FedAvg
     >>> data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in graphs.ring(4).peers}
     >>> made = compose(FedAvg(epochs=5), TorchLearner(torch.nn.Linear(4, 2), data), graphs.ring(4), rounds=3)
-    >>> made.experiment.rounds, made.learner.epochs
+    >>> made.experiment.horizon, made.learner.epochs
     (3, 5)
     """
     topology = graphs.as_topology(topology)
@@ -176,10 +176,26 @@ def wanted_experiment(
     if isinstance(experiment, Plan):
         return experiment
     if isinstance(experiment, str | Path | Experiment | Mapping):
-        return read(experiment, changes=[] if peers is None else [f"topology.peers={peers}"])
+        return check_end(read(experiment, changes=[] if peers is None else [f"topology.peers={peers}"]))
     if learner is None or topology is None:
         raise InputError("an algorithm alone cannot run; pass a learner and a topology beside it")
     return partial(compose, experiment, learner, graphs.as_topology(topology), **parts)
+
+
+def check_end(experiment: Experiment) -> Experiment:
+    """Return an experiment that ends by itself.
+
+    Raises
+    ------
+    InputError
+        It has rounds without an end.
+    """
+    if experiment.endless:
+        raise InputError(
+            'rounds = "endless" is for p2pfl run and p2pfl peer, which go on until they are stopped; set rounds to a '
+            "number here, as with --set rounds=100"
+        )
+    return experiment
 
 
 def check_live(made: Plan) -> Plan:

@@ -64,7 +64,7 @@ def neighbourhood_sums(experiment: Experiment, weights: Weights, algorithm: Algo
         _refuse_exposed(*exposed)
     if wanted.epsilon is None and not wanted.noise:
         return view
-    rounds = experiment.rounds
+    rounds = experiment.horizon
     if (peers * rounds) ** 2 > MAX_VIEW_SIZE:
         return Sums(weights.peers, None)
     return _watch_sums(weights, algorithm, learner, rounds=rounds)

@@ -258,7 +258,7 @@ class Plan:
             start=float(self.learner.start(self.topology.peers[:1]).abs().max()),
             clip=settings.clip,
             noise=settings.noise,
-            rounds=self.experiment.rounds,
+            rounds=self.experiment.horizon,
             masses=self.masses,
         )
 

@@ -358,5 +358,5 @@ def _given_parts(parts: Parts, gossip: Gossip) -> dict[str, Any]:
         "weights": parts.weights,
         "layout": parts.learner.layout,
         "seed": experiment.seed,
-        "rounds": experiment.rounds,
+        "rounds": experiment.horizon,
     }

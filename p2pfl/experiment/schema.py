@@ -17,6 +17,9 @@ PARTITIONINGS = "p2pfl.partitionings"
 MAX_FLOAT = sys.float_info.max
 """Largest finite number."""
 
+ENDLESS = 2**31
+"""Number of rounds that nobody reaches: at one a second it takes 68 years."""
+
 Positive = Annotated[float, Meta(gt=0, le=MAX_FLOAT)]
 NotNegative = Annotated[float, Meta(ge=0, le=MAX_FLOAT)]
 Endless = Annotated[float, Meta(gt=0)]
@@ -142,10 +145,14 @@ class PaceSettings(Section, frozen=True):
     every, hours
         Of all peers: duration from the begin of a round to that of the next at least, and hours of UTC in which rounds
         begin.
+    awake, bytes
+        Of this device: hours of UTC in which it takes part, and what it sends and receives on a day of UTC at most.
     """
 
     every: str | None = None
     hours: str | None = None
+    awake: str | None = None
+    bytes: str | None = None
 
 
 class GatherSettings(Section, frozen=True):
@@ -214,8 +221,9 @@ class TransportSettings(Section, frozen=True):
         Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
         and ``go_on``.
     pace
-        Table of when live peers learn, the same at all: ``every``, from the begin of a round to that of the next, as
-        ``"10 min"``; ``hours`` of UTC in which rounds begin, as ``"01:00-05:00"``.
+        Table of when live peers learn, in hours of UTC. The same at all peers: ``every``, from the begin of a round to
+        that of the next, as ``"10 min"``; ``hours`` in which rounds begin, as ``"01:00-05:00"``. Of one device, which
+        sleeps otherwise while the others go on: its hours ``awake``; ``bytes`` of a day, as ``"50 MB"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -720,12 +728,12 @@ class Experiment(Section, frozen=True):
     seed
         Of everything reproducible.
     rounds
-        How many.
+        How many; ``"endless"`` for live peers that learn until they are stopped.
     """
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,40}\Z")] = "experiment"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    rounds: Number = 10
+    rounds: Number | Literal["endless"] = 10
     topology: TopologySettings = TopologySettings()
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -740,3 +748,13 @@ class Experiment(Section, frozen=True):
     transport: TransportSettings = TransportSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     simulation: SimulationSettings = SimulationSettings()
+
+    @property
+    def endless(self) -> bool:
+        """True if live peers learn until they are stopped."""
+        return self.rounds == "endless"
+
+    @property
+    def horizon(self) -> int:
+        """Number of rounds; :data:`ENDLESS` without an end."""
+        return ENDLESS if self.rounds == "endless" else self.rounds

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from p2pfl.core.errors import ExperimentError
+from p2pfl.core.traits import DataTraits
 from p2pfl.experiment.composition import Composition
 
 FRAGMENTS = "learning.algorithm_options.fragments"
@@ -747,13 +748,13 @@ def _many(it: Composition) -> bool:
 RARE = (
     SettingsRule(
         FRAGMENTS,
-        lambda it: _fragment_count(it) > max(1, it.experiment.rounds),
-        "with rounds = {it.experiment.rounds}, because each round sends one fragment and some would never be sent",
+        lambda it: _fragment_count(it) > max(1, it.experiment.horizon),
+        "with rounds = {it.experiment.horizon}, because each round sends one fragment and some would never be sent",
         "set it to at most the number of rounds",
     ),
     SettingsRule(
         "learning.algorithm_options.overlap",
-        lambda it: it.experiment.rounds == 1 and it.value("learning.algorithm_options.overlap") in ("start", "late"),
+        lambda it: it.experiment.horizon == 1 and it.value("learning.algorithm_options.overlap") in ("start", "late"),
         "with rounds = 1, because the models that travel are those before the only training",
         'set rounds to 2 or more, or overlap to "none"',
     ),
@@ -793,6 +794,62 @@ GROWING = (
 )
 """Data that are read again between rounds."""
 
+
+def _endless(when: When, because: str, remedy: str) -> SettingsRule:
+    """Return a rule about rounds without an end."""
+    return SettingsRule("rounds", lambda it: it.experiment.endless and when(it), because, remedy)
+
+
+WITHOUT_END = (
+    _endless(
+        lambda it: it.algorithm.additive,
+        "with {algorithm}, whose totals make the model in a number of rounds",
+        "set it to a number",
+    ),
+    _endless(
+        lambda it: it.data != DataTraits(),
+        'with data.split = "{it.experiment.data.split}", whose training has a number of rounds',
+        "set it to a number",
+    ),
+    _endless(
+        lambda it: it.experiment.learning.scheduling.name is not None,
+        "with learning.schedule, whose rates are those of a number of rounds",
+        "leave the schedule out (its warmup may stay), or set rounds to a number",
+    ),
+    _endless(
+        lambda it: it.experiment.learning.example_noise,
+        "with learning.example_noise, because each round costs privacy of the samples and none is the last",
+        "set rounds to a number",
+    ),
+    _endless(
+        lambda it: it.mode.sums,
+        'with privacy.mode = "{mode}", whose whole numbers grow with the rounds',
+        'set rounds to a number, or privacy.mode to "pairwise"',
+    ),
+    _endless(
+        lambda it: it.claims and it.experiment.privacy.epsilon is None,
+        "with private noise and no privacy.epsilon, because each round costs privacy and nothing says when to stop",
+        "set privacy.epsilon, with which the peers stop once it is spent, or set rounds to a number",
+    ),
+    _endless(
+        lambda it: it.experiment.privacy.epsilon is not None and not it.experiment.privacy.noise,
+        "with privacy.epsilon and no privacy.noise, which would follow from the number of rounds",
+        "set privacy.noise, or set rounds to a number",
+    ),
+)
+"""Rounds without an end."""
+
+
+def _asleep(when: When, because: str, remedy: str) -> SettingsRule:
+    """Return a rule about a device that leaves the others from time to time."""
+
+    def applies(it: Composition) -> object:
+        pace = it.experiment.transport.pace
+        return it.live and pace and (pace.awake or pace.bytes) and when(it)
+
+    return SettingsRule("transport.pace", applies, because, remedy, got="a pace with awake or bytes")
+
+
 PACED = (
     SettingsRule(
         "transport.pace",
@@ -801,8 +858,23 @@ PACED = (
         "leave it out, or take an algorithm whose peers wait for each other",
         got="a pace",
     ),
+    _asleep(
+        lambda it: it.mode.masks and it.experiment.privacy.departures != "go_on",
+        'with privacy.departures = "{it.experiment.privacy.departures}", under which all wait for a peer that leaves',
+        'leave them out, or set privacy.departures to "go_on"',
+    ),
+    _asleep(lambda it: it.algorithm.additive, "with {algorithm}, whose totals need all peers", "leave them out"),
+    _asleep(
+        lambda it: it.mode.sums,
+        'with privacy.mode = "{mode}", whose sums need the same senders in all rounds',
+        'leave them out, or set privacy.mode to "pairwise" with privacy.departures = "go_on"',
+    ),
+    *(
+        _asleep(is_set(key), f"with {key}, on which all peers decide together", "leave one of them out")
+        for key in ("learning.stop", "learning.patience", "learning.consensus", "data.scale")
+    ),
 )
-"""Pauses between rounds."""
+"""Pauses between rounds, and devices that sleep."""
 
 
 def _begins_apart(it: Composition) -> bool:
@@ -854,6 +926,7 @@ RULES = (
     *MIXED,
     *RARE,
     *GROWING,
+    *WITHOUT_END,
     *PACED,
     *BEGUN_APART,
     *CROWDED,

@@ -1,11 +1,13 @@
-"""Timetable of live peers: when a round may begin.
+"""Timetable of a live peer: when a round may begin, and when a device of its own hours or bytes takes part.
 
-All peers have the same, and pause together. Hours are those of UTC, which has no summer time and is the same for all.
+All peers have the same ``every`` and ``hours``, and pause together. ``awake`` and ``bytes`` belong to one device, which
+leaves the others when it sleeps. Hours are those of UTC, which has no summer time and is the same for all peers.
 Times are seconds since 1970.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +25,9 @@ SKEW = 60.0
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": DAY}
 """Seconds of the units of ``every``."""
+
+SIZES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
+"""Bytes of the units of ``bytes``."""
 
 MAX_PAUSE = 31 * DAY
 """Longest ``every``."""
@@ -61,7 +66,7 @@ def first_in(windows: Sequence[Window], now: float) -> float:
 
 @dataclass(frozen=True)
 class Timetable:
-    """Times at which rounds may begin.
+    """Times at which rounds may begin, and at which one device takes part.
 
     Parameters
     ----------
@@ -69,6 +74,10 @@ class Timetable:
         Seconds from the begin of a round to that of the next, at least.
     hours
         Hours in which rounds begin; any time without them.
+    awake
+        Hours in which this device takes part; always without them.
+    bytes
+        Bytes that this device sends and receives on a day of UTC, at most; ``None`` without a limit.
 
     Examples
     --------
@@ -79,6 +88,8 @@ class Timetable:
 
     every: float = 0.0
     hours: tuple[Window, ...] = ()
+    awake: tuple[Window, ...] = ()
+    bytes: int | None = None
 
     @classmethod
     def of(cls, settings: PaceSettings | None) -> Timetable:
@@ -87,19 +98,26 @@ class Timetable:
         Raises
         ------
         ExperimentError
-            A value is no duration, or no hours.
+            A value is no duration, no hours, or no size.
         """
         if settings is None:
             return cls()
         return cls(
             every=0.0 if settings.every is None else parse_duration(settings.every),
             hours=() if settings.hours is None else parse_hours(settings.hours, key="hours"),
+            awake=() if settings.awake is None else parse_hours(settings.awake, key="awake"),
+            bytes=None if settings.bytes is None else parse_size(settings.bytes),
         )
 
     @property
     def pauses(self) -> bool:
         """True if the peers pause between rounds."""
         return bool(self.every or self.hours)
+
+    @property
+    def sleeps(self) -> bool:
+        """True if this device leaves the others from time to time."""
+        return bool(self.awake) or self.bytes is not None
 
     @property
     def longest(self) -> float:
@@ -131,6 +149,22 @@ class Timetable:
             return False
         return first_in(self.hours, now) <= now + skew or first_in(self.hours, now - skew) <= now
 
+    def wakes(self, now: float, *, position: Position, total: int) -> float:
+        """Return the first time from ``now`` on at which this device takes part in a round; ``now`` if it does.
+
+        Parameters
+        ----------
+        now
+            Time at which the round may begin.
+        position
+            Position of the device.
+        total
+            Bytes that it has sent and received in the run.
+        """
+        if self.bytes is not None and position.spent(total, now=now) + position.most > self.bytes:
+            now = DAY * (math.floor(now / DAY) + 1)
+        return first_in(self.awake, now)
+
 
 class Position(msgspec.Struct, frozen=True):
     """Position of a peer in its timetable, which its checkpoint keeps.
@@ -139,12 +173,35 @@ class Position(msgspec.Struct, frozen=True):
     ----------
     began
         Time at which its last round began; ``None`` before the first.
+    day, before
+        Day since 1970, and the bytes of the run that were sent and received before that day.
+    most
+        Largest number of bytes of a round so far.
     """
 
     began: float | None = None
+    day: int = -1
+    before: int = 0
+    most: int = 0
+
+    def spent(self, total: int, *, now: float) -> int:
+        """Return the bytes of today, of a ``total`` of the run.
+
+        Examples
+        --------
+        >>> Position(day=1, before=100).spent(250, now=DAY), Position(day=1, before=100).spent(250, now=2 * DAY)
+        (150, 0)
+        """
+        return total - self.before if math.floor(now / DAY) == self.day else 0
+
+    def at(self, total: int, *, now: float) -> Position:
+        """Return the position on the day of ``now``, which begins with a ``total`` of bytes if it is a new one."""
+        today = math.floor(now / DAY)
+        return self if today == self.day else msgspec.structs.replace(self, day=today, before=total)
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)\Z")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)\Z")
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)\Z")
 
 
@@ -168,6 +225,26 @@ def parse_duration(text: str) -> float:
             f'transport.pace.every is "{text}"; set it to a duration from "1 s" to "31 d", such as "10 min" or "2 h"'
         )
     return seconds
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size.
+
+    Raises
+    ------
+    ExperimentError
+        The text is none.
+
+    Examples
+    --------
+    >>> parse_size("50 MB"), parse_size("1.5kB")
+    (50000000, 1500)
+    """
+    match = _SIZE.match(text)
+    size = int(float(match[1]) * SIZES.get(match[2], 0)) if match else 0
+    if size < 1:
+        raise ExperimentError(f'transport.pace.bytes is "{text}"; set it to a size in kB, MB or GB, such as "50 MB"')
+    return size
 
 
 def parse_hours(text: str, *, key: str) -> tuple[Window, ...]:

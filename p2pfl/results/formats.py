@@ -111,3 +111,14 @@ def duration(seconds: int) -> str:
     if not hours:
         return f"{minutes} min {seconds % 60} s"
     return f"{days} d {hours % 24} h" if days else f"{hours} h {minutes % 60} min"
+
+
+def of_rounds(done: int, rounds: int | str) -> str:
+    """Return how many rounds of an experiment are done.
+
+    Examples
+    --------
+    >>> of_rounds(12, 40), of_rounds(12, "endless")
+    ('12 of 40', '12')
+    """
+    return f"{done}" if rounds == "endless" else f"{done} of {rounds}"

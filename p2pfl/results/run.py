@@ -41,11 +41,15 @@ from p2pfl.experiment.file.own_code import FOLDER as MODULES
 from p2pfl.experiment.file.own_code import OwnCode, named_modules, own_code
 from p2pfl.experiment.file.reading import read_kept
 from p2pfl.results.content import BestKept, PeerSummary, Summary
+from p2pfl.results.formats import of_rounds
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
 from p2pfl.results.run_files import DELETION_FILE, events_of, records_of, table_of
 from p2pfl.results.saved_models import BEST_SUFFIX, OWN_SUFFIX, SavedModels, model_file
+
+MAX_RECENT = 10_000
+"""Number of records, and of notices, that a run without an end keeps in memory."""
 
 
 class Run:
@@ -65,9 +69,10 @@ class Run:
     provenance
         Result of :func:`p2pfl.results.provenance.provenance`, which becomes part of the summary.
     metrics
-        All records, in the order in which rounds ended.
+        All records, in the order in which rounds ended; of a run without an end the last :data:`MAX_RECENT`, as files
+        keep the others.
     events
-        All notices, in the order in which they were written down.
+        All notices, in the order in which they were written down; likewise.
     models
         State dicts by peer, under the names of the model.
     best
@@ -136,6 +141,8 @@ class Run:
         """Add the records of a round; they are on disk when this returns, all of them or none."""
         self.metrics.extend(records)
         self._append("metrics.jsonl", records)
+        if self.experiment.endless:
+            del self.metrics[: -max(MAX_RECENT, len(records))]
 
     def rescore(self, scores: Mapping[str, dict[str, float]]) -> None:
         """Replace the scores of the last record of each peer, by name of the peer."""
@@ -149,6 +156,8 @@ class Run:
         """Add notices; they are on disk when this returns, all of them or none."""
         self.events.extend(notices)
         self._append("events.jsonl", notices)
+        if self.experiment.endless:
+            del self.events[:-MAX_RECENT]
 
     def _append(self, name: str, items: Sequence[msgspec.Struct]) -> None:
         if self.folder is None:
@@ -317,7 +326,7 @@ class Run:
         """Return the name of the experiment, its rounds and, once it is known, the score."""
         done, score = len({record.round for record in self.metrics}), self.summary.get("together")
         score_text = "" if score is None else f", {self.summary.get('metric')} {score:.3f}"
-        return f"<Run {self.experiment.name!r}: {done} of {self.experiment.rounds} rounds{score_text}>"
+        return f"<Run {self.experiment.name!r}: {of_rounds(done, self.experiment.rounds)} rounds{score_text}>"
 
     def _repr_html_(self) -> str:
         """Return the result for notebooks."""

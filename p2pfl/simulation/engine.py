@@ -164,7 +164,7 @@ def simulate(
         check_runs(resolved, shard.peers, now=began)
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         run_folder = folder(resolved) if callable(folder) else folder
-        with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+        with show_progress(observe, rounds=resolved.experiment.horizon, wanted=progress) as seen:
             return run_without_loop(
                 simulated(begun=begun, baselines=baselines, resume=resume, folder=run_folder, observe=seen)
             )

@@ -81,7 +81,7 @@ def scope(plan: Plan) -> Scope:
     learning = plan.experiment.learning
     share = learning.fraction * (1 - learning.straggling / 2) * (1 - plan.experiment.simulation.absence)
     trained = bare.samples_a_round(names) * share
-    free = FREE / max(1, bare.products * plan.experiment.rounds)
+    free = FREE / max(1, bare.products * plan.experiment.horizon)
     return _affordable(counts, budget=max(SHARE * BACKWARD * trained, free))
 
 
@@ -373,7 +373,7 @@ class MeanModel:
         names = plan.topology.peers
         counts = [plan.federation.sizes(peer).test for peer in names]
         evaluated = sum(counts) * (1 if scope.peers is None else scope.peers / len(names))
-        free = FREE / max(1, bare.products * plan.experiment.rounds)
+        free = FREE / max(1, bare.products * plan.experiment.horizon)
         most = int(max(FEWEST_SAMPLES, MEAN_SHARE * evaluated, MEAN_SHARE * free))
         if plan.experiment.evaluation != EvaluationSettings():
             most = sum(counts)

@@ -129,11 +129,11 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
         few = cohort_size(plan, average)
         codec = plan.asked.codec
         if plan.asked.algorithm.idle_weighs or (codec is not None and codec.differences):  # a state of their own
-            few *= max(1, plan.experiment.rounds)
+            few *= max(1, plan.experiment.horizon)
         computed = min(count, few)
-    records = count * (RECORD * plan.experiment.rounds + PEER)
+    records = count * (RECORD * plan.experiment.horizon + PEER)
     if recorded_average(plan, workers=workers) is not None:
-        records = computed * plan.experiment.rounds * (RECORD + PEER) + REGISTERED * count
+        records = computed * plan.experiment.horizon * (RECORD + PEER) + REGISTERED * count
     models = computed * plan.learner.layout.size * plan.learner.dtype.itemsize
     return MemoryEstimate(
         models=int(models * copies(plan, baselines=baselines)),

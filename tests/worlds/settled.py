@@ -118,7 +118,7 @@ def verdict(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kind
     if not isinstance(plan.learner, Goals):
         return ""
     goals = {name: plan.learner.goal(name) for name in plan.topology.peers}
-    most = plan.experiment.rounds * 2.0 ** (1 - plan.protection.settings.bits)
+    most = plan.experiment.horizon * 2.0 ** (1 - plan.protection.settings.bits)
     return _committed(seen, goals, most) or _went_on(plan, seen, ended, kinds=kinds)
 
 
@@ -151,7 +151,7 @@ def _went_on(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kin
     if not are_connected(others, {name: graph.neighbours(name) for name in others}):
         return ""
     for name in others:
-        if plan.experiment.rounds - 1 not in ended[name].rounds:
+        if plan.experiment.horizon - 1 not in ended[name].rounds:
             said = [each.message for each in ended[name].words if isinstance(each, LearningStopped)]
             return f"{name} did not go on after {', '.join(sorted(dead)) or 'nobody'} died: {' '.join(said)}"
     return ""

@@ -140,7 +140,7 @@ class End:
 def verdict(end: End) -> str:
     """Why this must not have been the end; empty if it may."""
     if isinstance(end.plan.algorithm, totals.Adding):
-        rounds, kinds = end.plan.experiment.rounds, end.history.kinds
+        rounds, kinds = end.plan.experiment.horizon, end.history.kinds
         return totals.verdict(end.plan.algorithm, end.ended, rounds=rounds, kinds=kinds, faults=end.faults)
     for name in end.plan.topology.peers:
         ended = end.ended[name]
@@ -167,7 +167,7 @@ def verdict(end: End) -> str:
 
 def _whole(end: End, ended: Ended) -> bool:
     """Whether somebody has played the last round, or has said why not: it gave up, or came when all was over."""
-    played = end.plan.experiment.rounds - 1 in ended.rounds
+    played = end.plan.experiment.horizon - 1 in ended.rounds
     gave_up = any(isinstance(each, LearningStopped | NeighboursMissing | ReleasesEnded) for each in ended.words)
     end.faults["peers that gave up"] += gave_up
     return played or gave_up or ended.late
@@ -214,7 +214,7 @@ def undisturbed(end: End) -> bool:
     In however many lives, but where rows are masked or compressed: a later life's masks are others, and in each row
     something stays of them, though not in their mean; and differences that are taken back were mixed meanwhile.
     """
-    whole = {*range(end.plan.experiment.rounds)}
+    whole = {*range(end.plan.experiment.horizon)}
     once = end.plan.codec is not None or (end.plan.masked and end.plan.protection.sums is None)
     return not end.setting.asynchronous and all(
         ended.state is not None
@@ -255,11 +255,11 @@ def _differs(end: End) -> str:
     agreed = msgspec.structs.replace(plan.experiment, name=end.agreed)
     named = replace(plan, asked=replace(plan.asked, experiment=agreed))
     simulated, _ = completed(
-        play_rounds(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
+        play_rounds(named, source=end.source, rounds=range(plan.experiment.horizon), faults=Faults())
     )
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
     exact = plan.protection.sums is not None
-    grid = plan.experiment.rounds * 2.0**-settings.bits / min(1.0, plan.masses[0])
+    grid = plan.experiment.horizon * 2.0**-settings.bits / min(1.0, plan.masses[0])
     most = 0.0 if exact else grid if plan.masked else 1e-12
     off = float((rows - simulated.rows).abs().max())
     return f"the rows are off by {off:.3g} from those of the simulation, though nobody missed any" if off > most else ""
@@ -290,9 +290,9 @@ def _averaged(end: End) -> str:
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
     off = float((rows.mean(0) - end.goals.mean(0)).abs().max())
     settings = end.plan.protection.settings
-    grid = end.plan.experiment.rounds * 2.0**-settings.bits if end.plan.masked else 1e-9  # each release rounds
+    grid = end.plan.experiment.horizon * 2.0**-settings.bits if end.plan.masked else 1e-9  # each release rounds
     if end.plan.protection.sums is not None:
-        grid = end.plan.experiment.rounds * len(rows) * 2.0**-settings.bits  # and so does each term
+        grid = end.plan.experiment.horizon * len(rows) * 2.0**-settings.bits  # and so does each term
     return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
 
 

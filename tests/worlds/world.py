@@ -152,7 +152,7 @@ class World:
     def _bound(self) -> float:
         """Virtual seconds in which everybody has ended: each exchange waits for each other peer at most."""
         settings, plan = self.plan.experiment, self.plan
-        gossip_steps = (settings.rounds + 2) * (plan.gossip.steps + 2 * plan.flood_steps + 2)
+        gossip_steps = (settings.horizon + 2) * (plan.gossip.steps + 2 * plan.flood_steps + 2)
         each = 2 * settings.transport.patience * (len(plan.topology.peers) + 1) + max(self.history.takes.values())
         again = sum(settings.transport.gathering.seconds + 60.0 + (death.back or 0.0) for death in self.history.deaths)
         again += sum(settings.transport.gathering.seconds + 60.0 for _ in self.history.full)

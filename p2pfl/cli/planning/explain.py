@@ -25,6 +25,7 @@ from p2pfl.cli.tables import MAX_LISTED_PEERS, facts, grid
 from p2pfl.core.process import free_memory
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
+from p2pfl.experiment.composing import check_end
 from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.results.formats import size
 from p2pfl.results.summary import describe as describe_privacy
@@ -42,7 +43,7 @@ MOST_NATS = 700.0
 
 def run(options: ExplainOptions) -> int:
     """Run ``p2pfl explain``."""
-    resolved = p2pfl.plan(experiment_of(options), only=options.only, unaccounted=True)
+    resolved = p2pfl.plan(check_end(experiment_of(options)), only=options.only, unaccounted=True)
     note_tables(resolved)
     return write_plan(options, resolved, html=options.html, name=options.name)
 
@@ -157,7 +158,7 @@ def _left(resolved: Plan) -> float:
 def _cost(resolved: Plan) -> dict[str, Any]:
     """Return the gossip steps and bytes of rounds with one release each, without the overhead of the transport."""
     experiment, peers = resolved.experiment, len(resolved.topology.peers)
-    rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.rounds
+    rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.horizon
     row = resolved.learner.layout.size * resolved.learner.dtype.itemsize
     agreement = PeersAgreement(resolved)
     hears = sum(each.entries - peers for each in resolved.weights) / (len(resolved.weights) * peers)
@@ -201,7 +202,7 @@ def _clients(resolved: Plan) -> dict[str, Any] | None:
     average = average_of(resolved.algorithm)
     if average is None or average.devices is None:
         return None
-    rounds = [here for each in range(resolved.experiment.rounds) if (here := average.invitation(each)) is not None]
+    rounds = [here for each in range(resolved.experiment.horizon) if (here := average.invitation(each)) is not None]
     counted = [len(here.counted) for here in rounds]
     invited = [len(here.invited) for here in rounds]
     return {

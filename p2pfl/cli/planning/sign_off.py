@@ -80,7 +80,7 @@ def _experiment(resolved: Plan, name: str | None) -> FactTable:
             "options": ", ".join(f"{key} = {value}" for key, value in experiment.model.options.items()) or "none",
             "peers": f"{len(peers)}: {', '.join(peers[:20])}{', ...' if len(peers) > 20 else ''}",
             **(counts if name is not None or experiment.data.owned else {}),
-            "rounds at most": str(experiment.rounds),
+            "rounds at most": "without an end" if experiment.endless else str(experiment.rounds),
             "protection": experiment.privacy.mode,
             "roster": _roster(experiment),
             "observers": "none" if experiment.telemetry.share == "none" else experiment.telemetry.share,

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.experiment import Plan
+from p2pfl.experiment.timetable import Timetable
 from p2pfl.learning.learner import ComparesItself
 from p2pfl.network.peer import Progress
 from p2pfl.network.peer.updates import Done
 from p2pfl.results import Record
-from p2pfl.results.formats import describe_exchange
+from p2pfl.results.formats import describe_exchange, duration
 from p2pfl.results.notices.kinds import Notice, Severity
 from p2pfl.results.records import mean_scores
 from p2pfl.results.summary import describe
@@ -33,6 +34,10 @@ ALONE = "training a model alone on the own data, to compare"
 
 STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm": "bold red", "resolved": "green"}
 """Style of a notice by its severity."""
+
+
+MAX_PRINTED = 10_000
+"""Waits that the view remembers to have printed."""
 
 
 class Lines:
@@ -103,7 +108,7 @@ class Lines:
         now = self._clock()
         self._missed |= {peer for record in records for peer in record.missed}
         waits = self._printed is not None and now - self._printed < self._pause
-        if waits and records[0].round + 1 < self.plan.experiment.rounds:
+        if waits and records[0].round + 1 < self.plan.experiment.horizon:
             return
         self._print(_round(records, self.plan, missed=self._missed))
         self._printed, self._missed = now, set()
@@ -120,6 +125,8 @@ class Lines:
         same = before == event  # reported again: nothing has changed for a while
         if self.peers == 1 and before is not None and before.phase == event.phase == "learning":
             self._moved({*before.present}, {*event.present})
+        if len(self.printed) > MAX_PRINTED:
+            self.printed.clear()
         if _waits(event) and event not in self.printed and (same or (self.peers == 1 and event.phase == "gathering")):
             self.printed.add(event)
             where = f"round {event.round + 1}" if event.phase == "learning" else event.phase
@@ -161,7 +168,7 @@ class RoundsView:
         line = _round(records, self.plan, missed=missed)
         if not self.console.is_terminal:
             self.console.print(line, soft_wrap=True)
-        elif records[0].round + 1 < self.plan.experiment.rounds:
+        elif records[0].round + 1 < self.plan.experiment.horizon:
             self.status.update(line)
         else:
             self.status.update(COMPARING)
@@ -196,7 +203,7 @@ def _heading(plan: Plan) -> Text:
     return Text.assemble(
         (experiment.name, "bold"),
         f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({split}), "
-        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {describe_exchange(steps)}\n"
+        f"{plan.learner.layout.size} parameters, {_rounds(plan)} of {describe_exchange(steps)}\n"
         f"privacy: {describe(plan, spent=None)['statement']}",
     )
 
@@ -214,4 +221,16 @@ def _round(records: list[Record], plan: Plan, *, missed: set[str]) -> str:
     whose += f", scores of {evaluated}" if 0 < evaluated < len(kept) else ""
     without = f", without all models of {brief(tuple(sorted(missed)))}" if missed else ""
     text = f": {scores.removesuffix(', ')}" if scores else ""  # a statistic has no scores
-    return f"round {records[0].round + 1}/{plan.experiment.rounds}{text} ({whose}){without}"
+    of = "" if plan.experiment.endless else f"/{plan.experiment.horizon}"
+    return f"round {records[0].round + 1}{of}{text} ({whose}){without}"
+
+
+def _rounds(plan: Plan) -> str:
+    """Return the number of rounds, and when a run without an end has spent its privacy budget at the earliest."""
+    if not plan.experiment.endless:
+        return f"{plan.experiment.horizon} rounds"
+    if not plan.protection.claimed:
+        return "rounds without an end"
+    rounds, every = plan.protection.affordable, Timetable.of(plan.experiment.transport.pace).every
+    within = f", which takes {duration(round(rounds * every))} at least," if every else ""
+    return f"at most {rounds:,} rounds, after which the privacy budget is spent{within}"

@@ -22,7 +22,7 @@ from p2pfl.experiment.partitionings import partitioning
 from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
-from p2pfl.experiment.schema import Experiment, ScheduleSettings
+from p2pfl.experiment.schema import ENDLESS, Experiment, ScheduleSettings
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.learning.exact_model import ExactModel
@@ -109,7 +109,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
         precision="mixed" if learning.dtype == "mixed" else "full",
     )
-    made.check_schedule(experiment.rounds)
+    made.check_schedule(experiment.horizon)
     return made
 
 
@@ -168,7 +168,16 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
     given |= {"schedule": schedule.name, "schedule_options": schedule.options}
     given |= {"schedule_by": schedule.by, "warmup": schedule.warmup}
-    given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}
+    given |= {
+        "federation": federation,
+        "peers": federation.peers,
+        "seed": experiment.seed,
+        "rounds": experiment.horizon,
+    }
+    if "rounds" in names and experiment.endless:
+        raise ExperimentError(
+            f'rounds = "endless" does not work with {reference}, which asks for the number of rounds; set it to one'
+        )
     if "model" in names:
         given["model"] = _model(experiment, federation)
     with translate_errors(reference, key="learning.learner", refused=ExperimentError):
@@ -199,7 +208,7 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
     given: dict[str, Any] = {
         "features": shown_features,
         "classes": dataset.classes,
-        "rounds": experiment.rounds,
+        "rounds": experiment.horizon,
         "owned": experiment.data.owned,
         "fields": dataset.description.columns,
         "seed": experiment.seed,
@@ -361,6 +370,8 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
     """
     kind = ALGORITHMS.kind(name)
     parameters = inspect.signature(kind).parameters
+    if "rounds" in parameters and given.get("rounds") == ENDLESS:
+        raise ExperimentError(f'rounds = "endless" does not work with {name}, which needs the last; set it to a number')
     values = own_options(name, kind, options=options, given=given)
     made: Algorithm = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
     return made
@@ -415,4 +426,4 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
         warmup=learning.scheduling.warmup,
         max_norm=learning.max_norm,
     )
-    recipe.check(experiment.rounds)
+    recipe.check(experiment.horizon)

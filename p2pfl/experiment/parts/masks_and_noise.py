@@ -82,7 +82,7 @@ def protect(
         topology,
         weights,
         size=size,
-        rounds=experiment.rounds,
+        rounds=experiment.horizon,
         steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
         update=update,
         sums=sums,
@@ -252,7 +252,7 @@ def check_company(asked: Composition, average: Averaging | None, protected: Prot
     if average is None or not average.partial or not asked.mode.masks or asked.algorithm.additive or not bare:
         return
     needed = experiment.privacy.colluders + 2
-    few, round = average.fewest(experiment.rounds, enough=needed)
+    few, round = average.fewest(experiment.horizon, enough=needed)
     if few < needed:
         one = "1 peer counts" if few == 1 else f"{few} peers count"
         raise ExperimentError(

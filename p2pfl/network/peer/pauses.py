@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from p2pfl.core.errors import PeerError, RunError
 from p2pfl.experiment.timetable import Position, Timetable
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.interface.requests import Pause, Turn
@@ -13,6 +14,20 @@ from p2pfl.network.protocol.session.shared import PULSE
 
 LOOK = 60.0
 """Seconds after which a peer that pauses reads its clock again, which people and networks set."""
+
+
+class AsleepError(PeerError):
+    """Error for a device that sleeps, and leaves the others until then.
+
+    Attributes
+    ----------
+    wakes
+        Time at which it wakes, in seconds since 1970.
+    """
+
+    def __init__(self, wakes: float) -> None:
+        super().__init__(f"the device sleeps until {wakes:.0f} s after 1970")
+        self.wakes = wakes
 
 
 class Pauses:
@@ -43,22 +58,57 @@ class Pauses:
         self.table, self.now, self.connection = table, now, connection
         self.position = position or Position()
         self._first = True
+        self._before = 0  # bytes before the last round
 
     async def before(self, round: int) -> None:
-        """Wait until a round may begin, or until a neighbour has begun it."""
+        """Wait until a round may begin, or until a neighbour has begun it.
+
+        Raises
+        ------
+        AsleepError
+            This device does not take part in it.
+        RunError
+            A round takes more bytes than the device may send and receive on a day.
+        """
         table, connection = self.table, self.connection
+        self._count()
         if self._first and table.pauses:
             await self._meet(round)
         paused = False
         while (seconds := self._left()) > 0 and not self._follows(round):
+            self._stay_awake(self.now() + seconds)
             paused = True
             connection.submit(Pause(seconds))
             await connection.until(lambda: self._follows(round), by=connection.clock() + min(seconds, LOOK))
         if paused:
             connection.submit(Pause(0.0))
             connection.submit(Turn(round))  # what the pause took is no time of a neighbour
+        self._stay_awake(self.now())
         self._first = False
         self.position = msgspec.structs.replace(self.position, began=self.now())
+        self._before = self._total
+
+    @property
+    def _total(self) -> int:
+        """Bytes that the device has sent and received in the run."""
+        return self.connection.bytes_out + self.connection.bytes_in
+
+    def _count(self) -> None:
+        """Note what the last round took, and the begin of a day."""
+        took = 0 if self._first else self._total - self._before
+        position = self.position.at(self._total, now=self.now())
+        self.position = msgspec.structs.replace(position, most=max(position.most, took))
+        if self.table.bytes is not None and self.position.most > self.table.bytes:
+            raise RunError(
+                f"a round takes {self.position.most:,} bytes, and transport.pace.bytes permits {self.table.bytes:,} a "
+                "day; raise it, or take a smaller model or fewer neighbours"
+            )
+
+    def _stay_awake(self, due: float) -> None:
+        """Raise an error if this device sleeps when the next round may begin."""
+        wakes = self.table.wakes(due, position=self.position, total=self._total)
+        if wakes > due:
+            raise AsleepError(wakes)
 
     def _left(self) -> float:
         """Return the seconds until the next round may begin."""

@@ -17,13 +17,22 @@ from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.swarm_agreement import scale
+from p2pfl.experiment.timetable import Timetable, first_in
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
-from p2pfl.network.peer.joining.resumption import Introductions, explain_exclusion, gather_neighbours, rest, resume_peer
+from p2pfl.network.peer.joining.resumption import (
+    Introductions,
+    explain_exclusion,
+    explain_stranding,
+    gather_neighbours,
+    rest,
+    resume_peer,
+)
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
+from p2pfl.network.peer.pauses import AsleepError
 from p2pfl.network.peer.peer_evidence import begin_evidence
 from p2pfl.network.peer.rounds import Alarms, FirstRound, PeerParts, Rounds, checkpoint_of
 from p2pfl.network.peer.start import JoinedPeer, join, plan_of, start_of
@@ -42,6 +51,9 @@ from p2pfl.results.notices.kinds import DataReplaced, JoinsLate, Notice, PeerExc
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.spending.stated import BudgetStop
+
+ANYBODY = 1e-9
+"""Share of the neighbours of which one is enough."""
 
 
 class Peer:
@@ -215,6 +227,15 @@ class Peer:
         return 0 if self._rested is None else self._rested.round
 
     @property
+    def wakes(self) -> float | None:
+        """Time in seconds since 1970 at which a device that sleeps comes back; ``None`` for others."""
+        return None if self.rounds is None else self.rounds.wakes
+
+    def clock(self) -> float:
+        """Return the seconds since 1970."""
+        return self._now().timestamp()
+
+    @property
     def undecided(self) -> bool:
         """True if the peer ended because nobody knows whether its last round counts; it can begin again."""
         return self.rounds is not None and self.rounds.ended == "undecided"
@@ -277,7 +298,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 await connection.enter(tasks)
                 self.phase = "gathering"
-                await gather_neighbours(connection, self.keeper, plan=self.plan, notify=self._notify)
+                await self._gather()
                 self._introduce()
                 self.phase = "learning"
                 first = await self._resume()
@@ -305,6 +326,28 @@ class Peer:
         self.phase = "done"
         return self._ended.state
 
+    async def _gather(self) -> None:
+        """Wait for the neighbours; a device that sleeps goes on with one, or sleeps again.
+
+        Raises
+        ------
+        AsleepError
+            The device met nobody before it sleeps.
+        """
+        table, connection = Timetable.of(self.plan.experiment.transport.pace), self.connection
+        if not table.sleeps:
+            await gather_neighbours(connection, self.keeper, plan=self.plan, notify=self._notify)
+            return
+        within = self.plan.experiment.transport.gathering.seconds
+        while await connection.gather(quorum=ANYBODY, within=within) is not None:
+            if self.membership.over:
+                rounds = self.plan.experiment.rounds
+                kept = self.keeper.former.kept[0].round if self.keeper.former.kept else 0
+                raise ResumeError(explain_stranding(self.membership, kept, rounds=rounds, within=within))
+            if (wakes := first_in(table.awake, now := self.clock())) > now:
+                await connection.leave(done=False)
+                raise AsleepError(wakes)
+
     def _rest(self, last: Checkpoint) -> State:
         """Return the state of a peer that has promised to release nothing more, so that nobody waits for it."""
         if last.statistics is not None:
@@ -325,7 +368,7 @@ class Peer:
         first = FirstRound(number, chosen, over)
         if first.late and not first.over:
             again = self.keeper.former.journal is not None
-            rounds = self.plan.experiment.rounds
+            rounds = self.plan.experiment.horizon
             self._notify(JoinsLate(peer=self.name, round=first.round, rounds=rounds, again=again))
         return first
 
@@ -377,7 +420,7 @@ class Peer:
             notify=self._notify,
             observe=self._observe,
             introduce=self._introduce,
-            now=lambda: self._now().timestamp(),
+            now=self.clock,
             alarms=Alarms(self.name, self.notice),
             witness=self.witness,
         )

@@ -23,7 +23,7 @@ from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.masking.round_attempts import Attempts, RetryAttempt, StopReachedError
 from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.network.peer.pauses import Pauses
+from p2pfl.network.peer.pauses import AsleepError, Pauses
 from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.storage.best import BestModel
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, ends_with_checkpoint, rounds_apart
@@ -172,6 +172,8 @@ class Rounds:
         Round after the last that was begun.
     ended
         ``"played"`` once all rounds are played, or the reason why the peer stopped; ``None`` before.
+    wakes
+        Time in seconds since 1970 at which a device that sleeps comes back; ``None`` for others.
     """
 
     def __init__(self, parts: PeerParts, first: FirstRound) -> None:
@@ -180,7 +182,8 @@ class Rounds:
         self.state = start(parts.plan.learner, (parts.name,)) if checkpoint is None else checkpoint.state
         self.done = self._saved = first.done
         self.next = first.round
-        self.ended: Literal["played", "budget", "partners", "undecided"] | None = None
+        self.ended: Literal["played", "budget", "partners", "undecided", "asleep"] | None = None
+        self.wakes: float | None = None
         self.outdated = False
         span = getattr(parts.plan.algorithm, "fragments", 1) if first.late else 0
         self._late = range(first.round, first.round + span)
@@ -204,6 +207,10 @@ class Rounds:
         rounds = range(0) if first.over else parts.meter.since(first.round)
         try:
             self.state = await self._learn(rounds)
+        except AsleepError as asleep:  # the others go on, and this peer comes back
+            self.ended, self.wakes = "asleep", asleep.wakes
+            if self.done:
+                await self._save(self.state)
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self.ended = "undecided" if isinstance(error, UndecidedError) else "partners"
             self.outdated = isinstance(error, OutdatedError)
@@ -335,7 +342,7 @@ class Rounds:
         if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await self._consider(round, state, loss)
-        if ends_with_checkpoint(round, apart=self._apart, rounds=parts.plan.experiment.rounds):
+        if ends_with_checkpoint(round, apart=self._apart, rounds=parts.plan.experiment.horizon):
             await self._save(state)
 
     async def _judge(self, round: int, state: State) -> torch.Tensor:

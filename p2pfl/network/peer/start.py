@@ -229,7 +229,7 @@ def _session(
         chunk=chunk,
         patience=settings.patience,
         outage=settings.outage,
-        last=plan.experiment.rounds + AFTER,
+        last=plan.experiment.horizon + AFTER,
         longest_pause=Timetable.of(settings.pace).longest,
         sums=plan.protection.sums is not None,
         commits=plan.commits,

@@ -23,7 +23,7 @@ class Progress:
     Attributes
     ----------
     phase
-        One of ``gathering``, ``learning``, ``paused`` (between two rounds) and ``leaving``.
+        One of ``gathering``, ``learning``, ``paused`` (between two rounds), ``asleep`` and ``leaving``.
     round
         Current round.
     waiting

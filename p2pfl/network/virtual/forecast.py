@@ -14,6 +14,7 @@ import msgspec
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, plan
+from p2pfl.experiment.composing import check_end
 from p2pfl.experiment.file.reading import convert_section
 from p2pfl.experiment.parts.device_parts import training_seconds
 from p2pfl.experiment.parts.robustness_parts import attack
@@ -137,7 +138,7 @@ def forecast(
     """
     keep_freed_memory()
     began = began or datetime.now(UTC)
-    resolved = plan(experiment, live=True, unaccounted=unaccounted)
+    resolved = plan(check_end(experiment), live=True, unaccounted=unaccounted)
     source = source or (SecretSource() if resolved.claims else SeededSource(experiment.seed))
     resolved = resolved.drawing(source)
     names = resolved.topology.peers

@@ -258,7 +258,7 @@ def attack_texts(plan: Plan, *, fresh: Fresh, rounds: int = ATTACKED_ROUNDS, see
     if texts is None:
         return []
     target, observers = _aim(plan, fresh=fresh, seed=seed)
-    rounds = min(rounds, plan.experiment.rounds)
+    rounds = min(rounds, plan.experiment.horizon)
 
     def stated(peer: str, delta: float) -> float:
         guarantee = None
@@ -326,7 +326,7 @@ def _attacks(plan: Plan, target: Target, observers: Sequence[Observer], *, effor
         federation=federation,
         train=lambda federation: _learner(plan.experiment, federation),
         steps=plan.gossip.steps,
-        rounds=min(effort.rounds, plan.experiment.rounds),
+        rounds=min(effort.rounds, plan.experiment.horizon),
         shadows=effort.shadows,
     )
     one_step = _one_step(plan.experiment)

@@ -355,7 +355,7 @@ def _shortfall(own: SampledSteps, accounted: SampledSteps) -> float:
 
 def _check_epsilon(plan: Plan) -> ExactClaim:
     """Compare the epsilon that is stated for samples with that of all steps of the peer that is worst off."""
-    learner, rounds = plan.learner.bare, plan.experiment.rounds
+    learner, rounds = plan.learner.bare, plan.experiment.horizon
     stated = plan.examples(rounds)
     average = average_of(plan.algorithm)
     if stated is None or average is None or not plan.asked.algorithm.private_examples:

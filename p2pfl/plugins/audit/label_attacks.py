@@ -66,7 +66,7 @@ def attack_labels(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClaim
     learner = plan.learner.bare
     if not isinstance(learner, SplitLearner) or {*learner.parties.own} != {*learner.parties.names}:
         return []
-    rounds = min(MAX_ROUNDS, plan.experiment.rounds)
+    rounds = min(MAX_ROUNDS, plan.experiment.horizon)
     attacker, epsilon = learner.roles.features[0], learner.model.label_epsilon
     if learner.model.task != "classification":
         return []

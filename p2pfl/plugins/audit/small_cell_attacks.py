@@ -43,7 +43,7 @@ def attack_cells(plan: Plan) -> list[ExactClaim]:
     try:
         tensors = answer_questions(learner.model.check_cells(learner.model.start(), check), total)
         if isinstance(learner.model, TensorModel):
-            rows = count_dominant_rows(learner, learner.model, tensors, rounds=plan.experiment.rounds, total=total)
+            rows = count_dominant_rows(learner, learner.model, tensors, rounds=plan.experiment.horizon, total=total)
         if isinstance(learner.model, Boosting):
             bins = count_single_bins(learner.model, tensors, learner.own, total=total)
         if isinstance(learner.model, Description):

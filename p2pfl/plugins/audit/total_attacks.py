@@ -300,7 +300,7 @@ def _check_change(plan: Plan, *, seed: int) -> ExactClaim:
     asks has learned for many rounds from many copies of the samples of the peer, so it is sure of itself and very wrong
     about some.
     """
-    rounds = max(plan.experiment.rounds, LEARNED_ROUNDS)
+    rounds = max(plan.experiment.horizon, LEARNED_ROUNDS)
     asked = trained(check(plain(plan.experiment) | {"rounds": rounds}), plan.federation)
     peer = max(plan.federation.peers, key=lambda name: len(plan.federation.train[name]))
     federation, added = _extend(plan.federation, peer, seed=seed)

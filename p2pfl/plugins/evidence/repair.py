@@ -76,9 +76,9 @@ def calibrated(plan: Plan, lengths: UpdateLengths) -> Plan:
     whose server keeps whole updates. One length for each update is as good here as one for each of its layers, and
     records have it anyway.
     """
-    if plan.experiment.rounds > (known := min(map(len, lengths.values()), default=0)):
+    if plan.experiment.horizon > (known := min(map(len, lengths.values()), default=0)):
         raise InputError(
-            f"the old run has updates of {known} rounds, not of {plan.experiment.rounds}; set rounds={known}"
+            f"the old run has updates of {known} rounds, not of {plan.experiment.horizon}; set rounds={known}"
         )
     learner = _shortened(repairable_learner(plan), plan)
     return replace(plan, learner=learner, algorithm=CalibratedAlgorithm(plan.algorithm, lengths))

@@ -200,7 +200,7 @@ class Game:
                 "a learner of your own cannot train on the data of several peers; give it a method `pooled`, as "
                 "p2pfl.learning.Pools has it"
             )
-        self._learner, self._rounds = bare, plan.experiment.rounds
+        self._learner, self._rounds = bare, plan.experiment.horizon
         self.peers = plan.topology.peers
         self._federation = plan.federation
         parts = {id(part): part for part in plan.federation.test.values()}

@@ -125,7 +125,7 @@ class VerticalPartitioning:
         }
         if isinstance(model, SplitNetwork):
             steps = split_steps(experiment.learning, seed=experiment.seed, absent=model.absent)
-            return SplitLearner(parties, model, **common, steps=steps, rounds=experiment.rounds)
+            return SplitLearner(parties, model, **common, steps=steps, rounds=experiment.horizon)
         return VerticalLearner(parties, model, **common)
 
     def predict(self, folder: Path, table: str, *, unaccounted: bool) -> JoinedPredictions:
@@ -241,7 +241,7 @@ def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> Vertical
     kind = MODELS[name]
     given: dict[str, Any] = {}
     if kind is VerticalBoosting:
-        given = {"rounds": experiment.rounds, "seed": experiment.seed, "parties": parties}
+        given = {"rounds": experiment.horizon, "seed": experiment.seed, "parties": parties}
     types = parameter_types(kind, without=tuple(given))
     values: dict[str, Any] = checked_options(options, types, key="model.options", name=f"{name} of columns")
     if kind is VerticalGLM and "family" not in values:

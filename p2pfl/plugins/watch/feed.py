@@ -235,7 +235,9 @@ class Feed:
             return graph_of(self._experiment, trusted=self._trusted)
         except P2PFLError:  # a graph file of another place, or a function
             wanted = self._experiment
-            return Setting(name=wanted.name, rounds=wanted.rounds, epsilon=wanted.privacy.epsilon), {}
+            return Setting(
+                name=wanted.name, rounds=0 if wanted.endless else wanted.horizon, epsilon=wanted.privacy.epsilon
+            ), {}
 
     def _start_again(self) -> None:
         self._swarm, self.summary, self._began, self._delayed = None, {}, None, []

@@ -130,7 +130,7 @@ def _model(plan: Plan) -> dict[str, Any]:
     experiment, model = plan.experiment, plan.experiment.model
     hidden: dict[str, Any] = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
     if plan.asked.algorithm.additive:
-        hidden["rounds"] = experiment.rounds
+        hidden["rounds"] = experiment.horizon
     # TOML has dates and infinity, JSON does not: they become text.
     options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)
     return {"name": model.name, "options": options} | ({} if model.norm is None else {"norm": model.norm})

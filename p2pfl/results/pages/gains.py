@@ -9,7 +9,7 @@ from typing import Any
 from p2pfl.results.comparisons.comparison import lower_is_better
 from p2pfl.results.comparisons.wording import describe_gain
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shorten
-from p2pfl.results.formats import count_of, number
+from p2pfl.results.formats import count_of, number, of_rounds
 from p2pfl.results.records import Record, by_round
 from p2pfl.results.run_files import scored_peers, scores_alone, stop_of
 
@@ -65,11 +65,11 @@ def lossless_note(summary: Mapping[str, Any]) -> str | None:
     return f"The coefficients of the peers differ from those of one model on all columns by up to {difference:.1g}."
 
 
-def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
+def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int | str) -> str:
     """Return the result of a run of so many rounds in a sentence or two."""
     if not summary:
         recorded = len({record.round for record in metrics})
-        return f"The run is not finished; {recorded} of {rounds} rounds are recorded."
+        return f"The run is not finished; {of_rounds(recorded, rounds)} rounds are recorded."
     stop = stop_of(summary)
     early = "" if stop is None else f" It stopped after {stop}."
     if "scores" in summary:

@@ -24,7 +24,7 @@ from p2pfl.results.facts import (
     pairs,
     shorten,
 )
-from p2pfl.results.formats import describe_exchange, format_value, size
+from p2pfl.results.formats import describe_exchange, format_value, of_rounds, size
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages import run_charts
@@ -171,7 +171,7 @@ def _costs(run: Run) -> list[Block | None]:
 
 def _totals(run: Run) -> dict[str, str]:
     summary = run.summary
-    facts = {"rounds": f"{1 + max(record.round for record in run.metrics)} of {run.experiment.rounds}"}
+    facts = {"rounds": of_rounds(1 + max(record.round for record in run.metrics), run.experiment.rounds)}
     if "wall_s" not in summary:
         return facts
     foretold = " (predicted)" if summary.get("predicted") else ""

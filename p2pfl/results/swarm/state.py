@@ -170,7 +170,7 @@ class PeerState:
             return "failed"
         if self.finished:
             return "finished"
-        if self.phase in {"leaving", "done"}:
+        if self.phase in {"leaving", "done", "asleep"}:
             return "leaving"
         if self.announced == "dead" or (self.lost_by and not self.seen_by):
             return "gone"

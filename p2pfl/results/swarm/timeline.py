@@ -57,7 +57,7 @@ def setting_of(experiment: Experiment, *, trusted: bool = True) -> Setting:
         name=experiment.name,
         peers=topology.peers,
         edges=topology.edges,
-        rounds=experiment.rounds,
+        rounds=0 if experiment.endless else experiment.horizon,
         epsilon=experiment.privacy.epsilon,
     )
 
@@ -66,7 +66,9 @@ def swarm_of_run(run: Run) -> Swarm:
     """Return the last state of the swarm of a run; the topology need not be readable."""
     experiment = run.experiment
     began = find_start(run.provenance.get("began"), [*run.events, *run.metrics])
-    setting = Setting(name=experiment.name, rounds=experiment.rounds, epsilon=experiment.privacy.epsilon)
+    setting = Setting(
+        name=experiment.name, rounds=0 if experiment.endless else experiment.horizon, epsilon=experiment.privacy.epsilon
+    )
     return swarm_of(setting, merge_entries([*run.events, *run.metrics], began=began))
 
 

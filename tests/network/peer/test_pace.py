@@ -1,69 +1,20 @@
 """Peers that pause between rounds, in virtual time."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
 import torch
 
 from p2pfl.experiment import read
-from p2pfl.network.transport import MemoryTransport
-from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.privacy.keys import FIRST, SeededSource
 from p2pfl.results.notices.kinds import JoinsLate
 from p2pfl.simulation import simulate
-from restarts import RestartablePeers
 from swarms import SMALL
+from virtual_fleet import RING, Fleet, run
 from waiting import wait_until
 
-NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
-RING = ["topology.kind=ring", "topology.peers=4", "rounds=4", "gossip.steps=3"]
 MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1", "privacy.departures=go_on"]
-
-
-class Fleet(RestartablePeers):
-    """Peers whose clocks show the time of a virtual loop, and the times of their rounds."""
-
-    def __init__(self, changes, folder, *, begin=NOON, skews=(), **options):
-        loop = asyncio.get_running_loop()
-        self.begin, self.skews = begin, dict(skews)
-        self.ends = {}
-        super().__init__(
-            read(SMALL, changes=[*RING, *changes]),
-            MemoryTransport(),
-            folder,
-            now=lambda: begin + timedelta(seconds=loop.time()),
-            **options,
-        )
-
-    def _peer(self, name, former, incarnation, **given):
-        peer = super()._peer(name, former, incarnation, **given)
-        clock, skew = peer._now, timedelta(seconds=self.skews.get(name, 0.0))
-        peer._now = lambda: clock() + skew
-        noted, observe = self.ends.setdefault(name, []), peer.observe
-
-        def observed(record, state):
-            noted.append(self.clock())
-            observe(record, state)
-
-        peer.observe = observed
-        return peer
-
-    def seconds(self, name="peer0"):
-        """Seconds from the start to the end of each round, which takes no time itself."""
-        return [(each - self.begin).total_seconds() for each in self.ends[name]]
-
-
-def run(test, *given, **options):
-    """Run a coroutine function in virtual time."""
-
-    async def limited():
-        async with asyncio.timeout(40 * 86400):
-            return await test(*given, **options)
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(limited())
 
 
 async def played(changes, folder, **options):
@@ -179,3 +130,18 @@ def test_a_pause_ends_at_once_when_the_peer_is_cancelled(tmp_path):
     seconds, done = run(cancelled)
     assert seconds < 1
     assert set(done.values()) == {1}
+
+
+def test_peers_without_a_last_round_go_on_until_they_are_stopped_and_again_when_they_are_resumed(tmp_path):
+    async def stopped():
+        fleet = Fleet(['transport.pace={every = "10 min"}', "rounds=endless", "topology.peers=3"], tmp_path)
+        fleet.start()
+        await until(fleet, lambda now: all(peer.done == 20 for peer in now.values()))
+        await fleet.kill()
+        fleet.start(resume=True)
+        await until(fleet, lambda now: all(peer.done == 25 for peer in now.values()))
+        await fleet.kill()
+        return fleet
+
+    fleet = run(stopped)
+    assert [later - earlier for earlier, later in pairwise(fleet.seconds())] == pytest.approx([600.0] * 24, abs=2)

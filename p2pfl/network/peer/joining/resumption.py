@@ -18,6 +18,7 @@ from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.refusals import escape
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.privacy.keys import FirstUse, fingerprint
+from p2pfl.results.formats import of_rounds
 from p2pfl.results.notices.kinds import KeyTrusted, NameShared, NeighboursMissing, Notice, VersionDiffers
 
 
@@ -53,7 +54,7 @@ async def gather_neighbours(
     """
     settings, former = plan.experiment.transport, keeper.former
     kept = former.kept[0].round if former.kept else 0
-    played = bool(kept) and kept in {keeper.journal.ended, plan.experiment.rounds}
+    played = bool(kept) and kept in {keeper.journal.ended, plan.experiment.horizon}
     begun = kept or (former.journal is not None and former.journal.released >= 0)
     membership = connection.session.membership
     together = bool(begun) and not played and restarts_together(plan)
@@ -71,7 +72,7 @@ async def gather_neighbours(
         raise error
 
 
-def explain_stranding(membership: Membership, kept: int, *, rounds: int, within: float) -> str:
+def explain_stranding(membership: Membership, kept: int, *, rounds: int | str, within: float) -> str:
     """Return why a resumed peer cannot go on, which model it has, and what to do.
 
     Parameters
@@ -86,7 +87,11 @@ def explain_stranding(membership: Membership, kept: int, *, rounds: int, within:
         Seconds that it waited.
     """
     name = membership.me.peer
-    model = f'the model of "{name}" after round {kept} of {rounds} is kept' if kept else f'no model of "{name}" is kept'
+    model = (
+        f'the model of "{name}" after round {of_rounds(kept, rounds)} is kept'
+        if kept
+        else f'no model of "{name}" is kept'
+    )
     if ended := sorted(membership.finished):
         why = f'the run ended while "{name}" was away: {", ".join(ended)} played the last round'
         return f"{why}; {model}; begin a new run without --resume"

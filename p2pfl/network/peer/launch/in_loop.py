@@ -115,7 +115,7 @@ async def live(
         plans = dict.fromkeys(names, resolved)
     run = Run(resolved.experiment, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
-    with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+    with show_progress(observe, rounds=resolved.experiment.horizon, wanted=progress) as seen:
         ended = Ended(run, log, len(names), seen)
         await ended.run_peers(plans, transport=MemoryTransport(), source=source)
     done = await asyncio.to_thread(ended.keep)

@@ -10,6 +10,7 @@ from p2pfl.algorithms import State
 from p2pfl.core.errors import PeerError, ResumeError
 from p2pfl.network.peer.joining.resumption import restarts_together
 from p2pfl.network.peer.masking.round_attempts import MAX_ATTEMPTS
+from p2pfl.network.peer.pauses import LOOK, AsleepError
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.results.notices.kinds import AwaitsReturn, LearningStopped, Notice
@@ -51,8 +52,7 @@ class Incarnations:
         State
             Of the last incarnation that learned.
         """
-        state = await self.play(self.peer)
-        await self._keep(state)
+        state = await self._play_awake()
         experiment, tries = self.peer.plan.experiment, 1
         while self._begins_again and tries < MAX_ATTEMPTS:
             before, name = self.peer, self.peer.name
@@ -75,6 +75,29 @@ class Incarnations:
     def _begins_again(self) -> bool:
         peer = self.peer
         return peer.undecided and not peer.outdated and restarts_together(peer.plan)
+
+    async def _play_awake(self) -> State:
+        """Play the peer, and after each sleep its next incarnation; return the state of the last one."""
+        while True:
+            try:
+                state = await self.play(self.peer)
+            except AsleepError as asleep:  # it met nobody
+                await self._sleep(asleep.wakes)
+            else:
+                await self._keep(state)
+                if self.peer.wakes is None:
+                    return state
+                await self._sleep(self.peer.wakes)
+            former = await asyncio.to_thread(self.store.former)
+            self.peer = self.begin(former, self.peer.me.incarnation + 1)
+
+    async def _sleep(self, wakes: float) -> None:
+        """Wait until a time in seconds since 1970; people and networks set the clock meanwhile."""
+        self.peer.phase = "asleep"
+        left = wakes - self.peer.clock()
+        while left > 0:
+            await asyncio.sleep(min(left, LOOK))
+            left = wakes - self.peer.clock()
 
     async def _keep(self, state: State) -> None:
         """Write the checkpoint; one that the peer returned to is there, and then the one before it is needed too."""

@@ -95,7 +95,14 @@ async def test_an_error_after_the_peers_have_begun_again_is_not_taken_for_one_th
     plan = SimpleNamespace(experiment=read(SMALL, changes=[*SIX, *STOP]), commits=True, saved=lambda _row: {})
     first, second = (
         SimpleNamespace(
-            name="ada", undecided=True, outdated=False, done=2, phase=each, plan=plan, me=SimpleNamespace(incarnation=1)
+            wakes=None,
+            name="ada",
+            undecided=True,
+            outdated=False,
+            done=2,
+            phase=each,
+            plan=plan,
+            me=SimpleNamespace(incarnation=1),
         )
         for each in ("done", phase)
     )
@@ -118,7 +125,7 @@ async def test_an_error_after_the_peers_have_begun_again_is_not_taken_for_one_th
 
 async def test_a_peer_with_files_of_a_restored_backup_ends_with_the_sentence_that_says_so():
     plan = SimpleNamespace(experiment=read(SMALL, changes=[*SIX, *STOP]), commits=True, saved=lambda _row: {})
-    ada = SimpleNamespace(name="ada", undecided=True, outdated=True, done=2, plan=plan)
+    ada = SimpleNamespace(name="ada", undecided=True, outdated=True, wakes=None, done=2, plan=plan)
 
     async def play(_):
         return "state"

@@ -1,0 +1,116 @@
+"""Devices that sleep most of the day, in virtual time."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from p2pfl.core.errors import ExperimentError, RunError
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.timetable import DAY, Position, Timetable, parse_hours
+from swarms import SMALL
+from virtual_fleet import Fleet, run
+
+MIDNIGHT = datetime(2026, 11, 27, tzinfo=UTC)
+COMPLETE = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "transport.patience=20"]
+PACE = 'transport.pace={every = "10 min"}'
+MASKS = ["privacy.mode=pairwise", "privacy.mask=3.0", "privacy.partners=1", "privacy.departures=go_on"]
+
+pytestmark = pytest.mark.slow
+
+
+class Sleepers(Fleet):
+    """Peers each of which has its own hours or bytes."""
+
+    def __init__(self, changes, folder, *, own, begin=MIDNIGHT):
+        super().__init__([*COMPLETE, *changes], folder, begin=begin, again=True)
+        self.common, self.own = self.experiment, own
+
+    def _peer(self, name, former, incarnation, **given):
+        pace = {"every": self.common.transport.pace.every, **self.own.get(name, {})}
+        text = ", ".join(f'{key} = "{value}"' for key, value in pace.items())
+        self.experiment = read(self.common, changes=[f"transport.pace={{{text}}}"])
+        return super()._peer(name, former, incarnation, **given)
+
+
+async def slept(changes, folder, *, own, begin=MIDNIGHT):
+    """Run until those that never sleep have played all rounds."""
+    fleet = Sleepers([PACE, *changes], folder, own=own, begin=begin)
+    fleet.start()
+    await asyncio.gather(*(fleet.tasks[name] for name in fleet.names if name not in own))
+    await fleet.kill(*own)
+    return fleet
+
+
+@pytest.mark.parametrize("masks", [[], MASKS], ids=["plain", "masks"])
+def test_the_others_go_on_while_one_sleeps_and_it_takes_part_when_it_wakes(tmp_path, masks):
+    own = {"peer1": {"awake": "00:00-01:00, 04:00-05:00"}}
+    fleet = run(slept, ["rounds=30", *masks], tmp_path, own=own)
+    for name in ("peer0", "peer2", "peer3"):
+        seconds = fleet.seconds(name)
+        assert len(seconds) == 30
+        assert max(later - earlier for earlier, later in pairwise(seconds)) < 660  # nobody waits beyond the pace
+    mine = [each / 3600 for each in fleet.seconds("peer1")]
+    assert all(each < 1.02 or 4 <= each < 5.02 for each in mine)
+    assert sum(each > 3 for each in mine) >= 4
+    together = {record.round for record in fleet.records["peer0"] if record.received == 3}
+    assert {1, 2, 3} <= together
+    assert max(together) > 24
+
+
+def test_a_device_sleeps_once_its_bytes_of_the_day_are_spent_and_comes_back_the_next_day(tmp_path):
+    own = {"peer1": {"bytes": "150 kB"}}
+    fleet = run(slept, ["rounds=30", "topology.peers=3"], tmp_path, own=own, begin=MIDNIGHT + timedelta(hours=20))
+    hours = [each / 3600 for each in fleet.seconds("peer1")]
+    evening = [each for each in hours if each < 4]
+    assert 3 < len(evening) < 20
+    assert 4 <= hours[len(evening)] < 4.3  # after midnight
+    last = fleet.records["peer1"][len(evening) - 1]
+    assert last.bytes_out + last.bytes_in < 150_000
+    assert all(later - earlier < 660 for earlier, later in pairwise(fleet.seconds("peer0")))
+
+
+@pytest.mark.fast
+def test_a_device_takes_part_while_the_next_round_fits_into_its_bytes_of_the_day():
+    table = Timetable(bytes=1000, awake=parse_hours("06:00-08:00, 22:00-23:00", key="awake"))
+    seven, spent = 7 * 3600.0, Position(day=0, before=50, most=200)
+    assert table.wakes(seven, position=spent, total=850) == seven
+    assert table.wakes(seven, position=spent, total=851) == DAY + 6 * 3600
+    assert table.wakes(9 * 3600.0, position=spent, total=0) == 22 * 3600
+    assert spent.at(900, now=DAY).spent(950, now=DAY) == 50
+
+
+@pytest.mark.fast
+def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
+    async def ended():
+        fleet = Sleepers([PACE, "rounds=endless"], tmp_path, own={"peer1": {"bytes": "3 kB"}})
+        fleet.start()
+        try:
+            await fleet.tasks["peer1"]
+        finally:
+            await fleet.kill()
+
+    with pytest.raises(
+        RunError, match=r"a round takes [\d,]+ bytes, and transport.pace.bytes permits 3,000 a day; raise"
+    ):
+        run(ended)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            MASKS[:3],
+            'with privacy.departures = "wait", under which all wait for a peer that leaves; leave them out, or',
+        ),
+        (["learning.stop=0.1"], "with learning.stop, on which all peers decide together; leave one of them out"),
+        (["learning.consensus=true"], "with learning.consensus, on which all peers decide together"),
+        (["privacy.mode=secagg"], 'with privacy.mode = "secagg", whose sums need the same senders in all rounds'),
+    ],
+)
+def test_where_all_have_to_be_there_a_device_may_not_sleep(changes, sentence):
+    asleep = read(SMALL, changes=[*COMPLETE, *changes, 'transport.pace={awake = "01:00-02:00"}'])
+    with pytest.raises(ExperimentError, match=sentence):
+        plan(asleep, only=["peer1"])
