@@ -45,7 +45,7 @@ ANY = (
 )
 """Keys of which a board has all values."""
 
-BARRED = ("data.scale", "data.refresh")
+BARRED = ("data.scale", "data.refresh", "transport.pace", "transport.hurry")
 """Keys of a free section that a board has at their default alone."""
 
 
@@ -61,7 +61,7 @@ def check_settings(experiment: Experiment) -> None:
     for key, value in flat(experiment).items():
         if key in ANY or (key.startswith(FREE) and key not in BARRED):
             continue
-        known = CHOICES.get(key, (usual[key],))
+        known = CHOICES.get(key, (usual.get(key),))
         if value not in known:
             some = " or ".join(str(each).lower() if isinstance(each, bool) else f'"{each}"' for each in known)
             wanted = some if key in CHOICES else "its default"
@@ -85,6 +85,8 @@ def check_plan(resolved: Plan, name: str) -> tuple[FedAvg | DPSGD, TorchLearner,
         raise ExperimentError("a board trains perceptrons by D-PSGD or FedAvg; choose one of them")
     if isinstance(algorithm, FedAvg) and (algorithm.average.weighted or algorithm.average.partial):
         raise ExperimentError("a board weights all peers alike; set learning.weighted = false")
+    if resolved.experiment.transport.gathering.quorum < 1:
+        raise ExperimentError("a board waits for all its neighbours; leave out transport.gather.quorum")
     if resolved.topology.period != 1 or resolved.topology.at(0).directed or not resolved.weights[0].symmetric:
         raise ExperimentError("a board has one list of neighbours, which weight it alike; choose an undirected graph")
     edges = Edges(name, resolved.topology, resolved.weights)
@@ -235,7 +237,7 @@ def _config(parts: BoardParts) -> Iterator[str]:
     yield "    },"
     yield f"    .rounds = {experiment.rounds}, .gossip_steps = {parts.resolved.gossip.steps},"
     yield f"    .adapt_first = {int(first)}, .samples = {samples}, .batch = {batch}, .local_steps = {steps},"
-    yield f"    .patience = {_seconds(transport.patience)}, .gather = {_seconds(transport.gather)},"
+    yield f"    .patience = {_seconds(transport.patience)}, .gather = {_seconds(transport.gathering.seconds)},"
     yield f"    .batch_key = UINT64_C({batch_key(experiment.seed, parts.name):#x}),"
     yield f"    .rate = {float(np.float32(experiment.learning.rate)).hex()}f,"
     yield f"    .widths = {{{', '.join(map(str, parts.widths))}}},"

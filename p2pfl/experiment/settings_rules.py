@@ -865,6 +865,11 @@ PACED = (
         'with privacy.departures = "{it.experiment.privacy.departures}", under which all wait for a peer that leaves',
         'leave them out, or set privacy.departures to "go_on"',
     ),
+    _asleep(
+        lambda it: it.experiment.learning.weighted and not it.mode.masks,
+        "with learning.weighted = true, because the weights drift as devices leave and return hundreds of times",
+        "set learning.weighted = false",
+    ),
     _asleep(lambda it: it.algorithm.additive, "with {algorithm}, whose totals need all peers", "leave them out"),
     _asleep(
         lambda it: it.mode.sums,

@@ -197,7 +197,7 @@ async def test_board_that_starts_again_ends_with_a_sentence_and_the_others_go_on
     assert status == 1
     assert said.endswith(" has begun without this board, which cannot come late; begin a new run\n")
     assert [each.result() for each in others] == [12, 12, 12]
-    assert kept(tmp_path / "model")[0] >= 3
+    assert kept(tmp_path / "model")[0] >= 2  # of which the others need its model to end the round in which it died
     assert not (tmp_path / "second").exists()
 
 

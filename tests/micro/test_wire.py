@@ -123,7 +123,8 @@ def expect_agreement(check, payload):
     if isinstance(read, Account):
         assert answer == read_by_board(read)
     else:
-        assert decode(answer) == (msgspec.structs.replace(read, total=None) if isinstance(read, Pulse) else read)
+        unknown = {"total": None, "pause": 0} if isinstance(read, Pulse) else {}  # fields of which a board has no use
+        assert decode(answer) == msgspec.structs.replace(read, **unknown)
     return True
 
 

@@ -57,8 +57,9 @@ class Settlement:
     A member sends its report to the owner of the committee, and the first failure that it knows of also to the next
     members, which announce it to all, so that nobody waits for a model that does not come. The owner proposes the
     outcome and passes on the reports to the rest of the committee. These compare the proposal with the reports and with
-    the members that they miss themselves. The proposer of the ballot that decides sends the decision to all. A peer
-    that receives none sends its report to the whole committee again, until it is answered.
+    the members that they miss themselves. The proposer of the ballot that decides sends the decision to all, as does
+    whoever had promised a later one. A peer that receives none sends its report to the whole committee again, until it
+    is answered.
 
     Parameters
     ----------
@@ -105,6 +106,7 @@ class Settlement:
     _requests: dict[str, float] = field(default_factory=dict)  # by member, the time of its last one
     _repeats: dict[str, float] = field(default_factory=dict)  # by member, when it last got everything again
     _announced: bool = False
+    _overtaken: bool = False  # this member had promised a later ballot than the one that decides
 
     def __post_init__(self) -> None:
         self.agreement = Agreement(
@@ -150,12 +152,12 @@ class Settlement:
         return [] if before == (self._gone, self._slow) else self._reconsider(now=now)
 
     def finish_write(self, *, now: float) -> list[Effect]:
-        """Handle the confirmation that the last record is durable; whoever has brought about a decision sends it."""
+        """Handle the confirmation that the last record is durable; whoever others wait for sends a decision."""
         effects = [*self._handle(RecordStored(), now=now), *self._reconsider(now=now)]
         decision = self.decision
         if decision is not None and not self._announced:
             self._announced = True
-            if decision.votes[0].ballot.proposer == self.me:
+            if decision.votes[0].ballot.proposer == self.me or self._overtaken:
                 effects += self._send(self.members, decision)
         return effects
 
@@ -355,7 +357,11 @@ class Settlement:
     # ------------------------------------------------------------------ effects
 
     def _handle(self, event: Event, *, now: float) -> list[Effect]:
-        return self.agreement.handle(event, now=now)
+        promised = self.agreement.record.promised
+        effects = self.agreement.handle(event, now=now)
+        decided = self.agreement.record.decided
+        self._overtaken |= decided is not None and promised > decided.votes[0].ballot
+        return effects
 
     def _send(self, to: Collection[str], message: Agreed) -> list[Effect]:
         others = tuple(sorted({*to} - {self.me}))

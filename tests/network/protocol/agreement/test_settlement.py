@@ -332,6 +332,22 @@ def test_whoever_proposed_what_is_decided_sends_it_to_all():
     assert sent(written(bob, bob.receive("ada", decided(), now=0.0)), Decision) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "ballot", "tells"),
+    [("bob", FIRST, True), ("eve", FIRST, True), ("eve", Ballot(1, "bob"), False)],
+)
+def test_whoever_has_promised_a_later_ballot_than_that_which_decides_sends_the_decision_to_all(name, ballot, tells):
+    """Else those that wait for the later ballot, which nobody finishes, wait until they ask again."""
+    made, _ = reporting(name, *(each for each in NAMES if each != name))
+    written(made, made.tick(now=2.0), now=2.0)
+    if name != "bob":
+        written(made, made.receive("bob", Prepare(PLACE, Ballot(1, "bob")), now=2.0), now=2.0)
+    assert made.agreement.record.promised == Ballot(1, "bob")
+    effects = written(made, made.receive("mia", decided(ballot=ballot), now=2.1), now=2.1)
+    others = tuple(each for each in NAMES if each != name)
+    assert sent(effects, Decision) == [(others, decided(ballot=ballot))] * tells
+
+
 def test_whoever_knows_the_decision_answers_any_member_with_it():
     names = tuple(f"peer{number}" for number in range(12))
     made = settlement("peer11", names=names)
