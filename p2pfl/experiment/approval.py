@@ -19,6 +19,7 @@ import tomli_w
 
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
+from p2pfl.experiment.file.key_places import put_back
 from p2pfl.experiment.file.own_code import code_digests
 from p2pfl.experiment.file.reading import convert_section, flat, load_table, plain, read_kept
 from p2pfl.experiment.partitionings import columns_of_owners
@@ -96,7 +97,8 @@ def experiment_digest(experiment: Experiment) -> str:
     """Return the SHA-256 of a resolved experiment, the same wherever its files lie on a machine.
 
     Files that the experiment names count by their contents, the table by its name alone, code by its SHA-256; what each
-    site sets for itself, such as its key and its broker, does not count.
+    site sets for itself, such as its key and its broker, does not count. Keys that have moved count where they were, so
+    that digests of earlier runs hold.
 
     Raises
     ------
@@ -109,7 +111,7 @@ def experiment_digest(experiment: Experiment) -> str:
     >>> len(digest), digest == experiment_digest(Experiment(name="ward", seed=1))
     (64, False)
     """
-    values = {key: value for key, value in flat(experiment).items() if key not in OF_THE_SITE}
+    values = {key: value for key, value in put_back(flat(experiment)).items() if key not in OF_THE_SITE}
     if "{peer}" in (models := experiment.model.pretrained or ""):  # the last ones of a run, which no site has all of
         former = Path(models).parent.parent / "experiment.toml"
         values |= {"model.pretrained": None, "former": experiment_digest(read_kept(former, whole=False))}

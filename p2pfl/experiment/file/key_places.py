@@ -75,25 +75,67 @@ def put_value(table: dict[str, Any], dotted: str, value: Any) -> str | None:
     return None
 
 
-def follow_moves(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table that an earlier release wrote with its keys where they are now.
+KEPT_SECTIONS = {"data", "model", "learning", "privacy", "robustness", "trust", "transport", "telemetry", "simulation"}
+"""Sections that a run writes, even empty ones; few people write all of them."""
 
-    Keys that have another name now stay, because their values may mean something else.
+
+def follow_moves(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table that a run of an earlier release wrote with its keys where they are now.
+
+    Keys that have another name now stay, because their values may mean something else; so do keys whose new place is
+    taken, and those of a table that no run wrote, so that they are refused.
 
     Examples
     --------
-    >>> follow_moves({"transport": {"gather": 60.0, "quorum": 0.5, "version": 4}})
-    {'transport': {'gather': {'seconds': 60.0, 'quorum': 0.5}}}
+    >>> written = {section: {} for section in KEPT_SECTIONS}
+    >>> follow_moves(written | {"transport": {"gather": 60.0, "quorum": 0.5, "version": 4}})["transport"]
+    {'gather': {'seconds': 60.0, 'quorum': 0.5}}
+    >>> follow_moves({"transport": {"quorum": 0.5}})
+    {'transport': {'quorum': 0.5}}
     """
+    if not table.keys() >= KEPT_SECTIONS:
+        return table
     for before, now in {**dict.fromkeys(FORMER_DEFAULTS, ""), **MOVED}.items():
-        *parents, key = before.split(".")
-        inner: Any = table
-        for parent in parents:
-            inner = inner.get(parent) if isinstance(inner, dict) else None
-        if not isinstance(inner, dict) or key not in inner:
+        inner, key = _section_of(table, before), before.rpartition(".")[2]
+        if key not in inner or (now and now.rpartition(".")[2] in _section_of(table, now)):
             continue
         if before in FORMER_DEFAULTS and inner[key] == FORMER_DEFAULTS[before]:
             del inner[key]
         elif now.rpartition(".")[2] == key:
             put_value(table, now, inner.pop(key))
     return table
+
+
+def _section_of(table: dict[str, Any], dotted: str) -> dict[str, Any]:
+    """Return the table that would have a key; an empty one if there is none."""
+    inner: Any = table
+    for parent in dotted.split(".")[:-1]:
+        inner = inner.get(parent) if isinstance(inner, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def put_back(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all keys of an experiment where they were when the first digests of experiments were signed.
+
+    Approvals and records of runs have these digests, so that no key that has moved since may change one.
+
+    Parameters
+    ----------
+    values
+        Values by key, as :func:`p2pfl.experiment.file.reading.flat` returns them.
+
+    Examples
+    --------
+    >>> now = {"transport.gather": {"seconds": 60.0, "quorum": 0.5}, "transport.mqtt": {"version": 4, "qos": 0}}
+    >>> put_back(now)["transport.quorum"], put_back(now)["transport.qos"]
+    (0.5, 0)
+    """
+    gather, mqtt = values["transport.gather"], values["transport.mqtt"]
+    gather = gather if isinstance(gather, dict) else {"seconds": gather}
+    return {key: value for key, value in values.items() if key != "transport.mqtt"} | {
+        "transport.gather": gather["seconds"],
+        "transport.quorum": gather.get("quorum", FORMER_DEFAULTS["transport.quorum"]),
+        "transport.version": mqtt["version"],
+        "transport.qos": mqtt["qos"],
+        "simulation.slow": FORMER_DEFAULTS["simulation.slow"],
+    }

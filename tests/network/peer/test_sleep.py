@@ -16,6 +16,7 @@ from virtual_fleet import Fleet, run
 
 MIDNIGHT = datetime(2026, 11, 27, tzinfo=UTC)
 COMPLETE = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "transport.patience=20"]
+COMPLETE += ["learning.weighted=false"]
 PACE = 'transport.pace={every = "10 min"}'
 MASKS = ["privacy.mode=pairwise", "privacy.mask=3.0", "privacy.partners=1", "privacy.departures=go_on"]
 
@@ -176,6 +177,7 @@ def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
             MASKS[:3],
             'with privacy.departures = "wait", under which all wait for a peer that leaves; leave them out, or',
         ),
+        (["learning.weighted=true"], "with learning.weighted = true, because the weights drift as devices leave and"),
         (["learning.stop=0.1"], "with learning.stop, on which all peers decide together; leave one of them out"),
         (["learning.consensus=true"], "with learning.consensus, on which all peers decide together"),
         (["privacy.mode=secagg"], 'with privacy.mode = "secagg", whose sums need the same senders in all rounds'),

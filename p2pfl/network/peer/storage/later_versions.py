@@ -54,3 +54,5 @@ def _lost(raw: Any, kept: Any, within: str = "") -> Iterator[str]:
     elif isinstance(raw, list) and isinstance(kept, list):
         for value, other in zip(raw, kept, strict=False):
             yield from _lost(value, other, within)
+        if len(raw) > len(kept):  # a field that was appended to a structure that is written as a list
+            yield f"{within}{len(kept)}"
