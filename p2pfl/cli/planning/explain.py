@@ -198,7 +198,10 @@ def _participants(resolved: Plan) -> int | None:
 
 
 def _clients(resolved: Plan) -> dict[str, Any] | None:
-    """Return how many clients are invited and count in all rounds of ``simulation.devices``; ``None`` without it or an end."""
+    """Return how many clients are invited and count in all rounds of ``simulation.devices``.
+
+    ``None`` without it, or without a last round.
+    """
     average = average_of(resolved.algorithm)
     if average is None or average.devices is None or resolved.experiment.endless:
         return None
