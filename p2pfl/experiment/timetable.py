@@ -60,6 +60,10 @@ class Window:
         passed = (now - self.begin) % DAY
         return now if passed < self.seconds else now + (DAY - passed)
 
+    def left(self, now: float) -> float:
+        """Return the seconds from ``now`` to the end of the window; 0 outside of it."""
+        return max(0.0, self.seconds - (now - self.begin) % DAY)
+
 
 def first_in(windows: Sequence[Window], now: float) -> float:
     """Return the first time from ``now`` on that lies in one of the windows; any time does where there are none.
@@ -71,6 +75,18 @@ def first_in(windows: Sequence[Window], now: float) -> float:
     [1.0, 12.0, 12.25, 22.0]
     """
     return min((window.next(now) for window in windows), default=now)
+
+
+def left_of(windows: Sequence[Window], now: float) -> float:
+    """Return the seconds from ``now`` to the end of the windows; infinite where there are none.
+
+    Examples
+    --------
+    >>> night = parse_hours("22:00-04:00", key="hours")
+    >>> [left_of(night, hour * 3600) / 3600 for hour in (23, 1, 5)], left_of((), 0.0)
+    ([5.0, 3.0, 0.0], inf)
+    """
+    return max((window.left(now) for window in windows), default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -107,16 +123,23 @@ class Timetable:
         Raises
         ------
         ExperimentError
-            A value is no duration, no hours, or no size.
+            A value is no duration, no hours, or no size; or the device sleeps whenever a round may begin.
         """
         if settings is None:
             return cls()
-        return cls(
+        table = cls(
             every=0.0 if settings.every is None else parse_duration(settings.every),
             hours=() if settings.hours is None else parse_hours(settings.hours, key="hours"),
             awake=() if settings.awake is None else parse_hours(settings.awake, key="awake"),
             bytes=None if settings.bytes is None else parse_size(settings.bytes),
         )
+        begins = [window.begin for window in (*table.hours, *table.awake)]
+        if begins and not any(first_in(table.hours, at) == at == first_in(table.awake, at) for at in begins):
+            raise ExperimentError(
+                f'transport.pace.awake is "{settings.awake}", outside of transport.pace.hours = "{settings.hours}" in '
+                "which rounds begin; set it to hours some of which are among those"
+            )
+        return table
 
     @property
     def pauses(self) -> bool:

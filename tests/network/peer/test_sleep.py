@@ -10,6 +10,7 @@ import pytest
 from p2pfl.core.errors import ExperimentError, RunError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.timetable import DAY, Position, Timetable, parse_hours
+from p2pfl.network.peer.launch.incarnations import Incarnations
 from p2pfl.network.peer.pauses import AsleepError, Pauses
 from swarms import SMALL
 from virtual_fleet import Fleet, run
@@ -152,6 +153,55 @@ def test_a_flood_costs_a_device_one_day_and_neither_ends_it_nor_lowers_its_later
     assert all(device.played[day] > 0 for day in range(7))
 
 
+@pytest.mark.fast
+def test_a_device_that_waits_for_neighbours_without_a_limit_sleeps_at_the_end_of_its_hours(tmp_path):
+    async def alone():
+        own = {"peer1": {"awake": "00:00-00:30, 04:00-05:00"}}
+        fleet = Sleepers([PACE, "transport.gather={seconds = inf}", "topology.peers=2"], tmp_path, own=own)
+        fleet.start("peer1")
+        await asyncio.sleep(3600)
+        phase = fleet.now["peer1"].phase
+        await fleet.kill("peer1")
+        return phase
+
+    assert run(alone) == "asleep"
+
+
+def test_a_device_that_no_round_admits_sleeps_at_the_end_of_its_hours_and_joins_later(tmp_path):
+    async def joins():
+        hours = {"hours": "00:00-00:10, 04:00-06:00"}
+        own = dict.fromkeys(("peer0", "peer2", "peer3"), hours) | {
+            "peer1": hours | {"awake": "00:00-01:00, 04:00-06:00"}
+        }
+        fleet = Sleepers([PACE, "rounds=12", *MASKS], tmp_path, own=own)
+        fleet.start()
+        await asyncio.sleep(300)
+        await fleet.kill("peer1")
+        fleet.start("peer1", resume=True)
+        await asyncio.sleep(5400)
+        phase = fleet.now["peer1"].phase
+        await asyncio.gather(*(fleet.tasks[name] for name in fleet.names if name != "peer1"))
+        await fleet.kill("peer1")
+        return phase, fleet
+
+    phase, fleet = run(joins)
+    assert phase == "asleep"
+    assert max(record.received for record in fleet.records["peer0"] if record.round > 3) == 3
+    assert all(record.received >= 2 for record in fleet.records["peer0"])
+
+
+@pytest.mark.fast
+def test_a_clock_that_is_set_back_lengthens_no_sleep():
+    async def slept():
+        loop, back = asyncio.get_running_loop(), 10 * DAY
+        peer = SimpleNamespace(phase="", clock=lambda: loop.time() + (back if loop.time() < 100 else 0.0))
+        incarnations = Incarnations(None, None, None, None, peer)
+        await incarnations._sleep(back + 3600.0)
+        return loop.time()
+
+    assert run(slept) <= 3600 + 180
+
+
 def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
     async def ended():
         pace = 'transport.pace={every = "8 h"}'
@@ -178,12 +228,16 @@ def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
             'with privacy.departures = "wait", under which all wait for a peer that leaves; leave them out, or',
         ),
         (["learning.weighted=true"], "with learning.weighted = true, because the weights drift as devices leave and"),
+        (
+            [*MASKS, 'transport.pace={awake = "01:00-02:00", every = "40 min"}'],
+            'with privacy.mode = "pairwise" and hours shorter than twice "every", because',
+        ),
         (["learning.stop=0.1"], "with learning.stop, on which all peers decide together; leave one of them out"),
         (["learning.consensus=true"], "with learning.consensus, on which all peers decide together"),
         (["privacy.mode=secagg"], 'with privacy.mode = "secagg", whose sums need the same senders in all rounds'),
     ],
 )
 def test_where_all_have_to_be_there_a_device_may_not_sleep(changes, sentence):
-    asleep = read(SMALL, changes=[*COMPLETE, *changes, 'transport.pace={awake = "01:00-02:00"}'])
+    asleep = read(SMALL, changes=[*COMPLETE, 'transport.pace={awake = "01:00-02:00"}', *changes])
     with pytest.raises(ExperimentError, match=sentence):
         plan(asleep, only=["peer1"])
