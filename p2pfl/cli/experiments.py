@@ -16,7 +16,7 @@ from p2pfl.cli.options import ExperimentOptions, OwnTableOptions, ReviewOptions
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
-from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting
+from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting, uncounted_start
 from p2pfl.experiment.approval import consent_problems
 from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.reading import check, draft, plain
@@ -159,7 +159,12 @@ def check_consent(experiment: Experiment, peers: Sequence[str]) -> None:
 
 def warn_unaccounted(resolved: Plan) -> None:
     """Print a warning if the account of its data lacks a plan."""
-    if not resolved.accounted:
+    if resolved.accounted:
+        return
+    if resolved.claims and (reason := uncounted_start(resolved.experiment)) is not None:
+        why = reason.rpartition(";")[0]
+        print(f"UNACCOUNTED: epsilon is that of this run alone, because {why}", file=sys.stderr)
+    else:
         _warn(beside(resolved.experiment))
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.account_entries import Entry, RunEntry, SampleEntry, contents, entries, whole_lines
+from p2pfl.experiment.catalogue import mode_traits
+from p2pfl.experiment.former_settings import former_runs
 from p2pfl.experiment.schema import Experiment
 
 ENDING = ".budget.jsonl"
@@ -128,9 +130,65 @@ def admitted(
         reason = _recomputed(experiment, peers)
     else:
         reason = _uncounted(experiment, peers, of_peers=of_peers, of_samples=of_samples)
+        if reason is None and (of_peers or of_samples):
+            reason = uncounted_start(experiment)
     if reason is not None and not unaccounted:
         raise InputError(reason)
     return reason is None
+
+
+def uncounted_start(experiment: Experiment) -> str | None:
+    """Return why epsilon would lack the cost of the model with which a run begins; ``None`` if it does not.
+
+    What earlier runs learned of the same data shows in all that follows, so each must have a guarantee, in one account.
+
+    Raises
+    ------
+    InputError
+        The settings of an earlier run cannot be read.
+    """
+    alone = "take --unaccounted to state that of this run alone"
+    later, wanted = None, beside(experiment)
+    for former in former_runs(experiment):
+        before = former.experiment
+        if before is None and later is None:
+            return None  # a model from elsewhere, in a folder of that name
+        if before is None:
+            return f"{former.folder} is gone, from which {later} went on, so nobody knows its epsilon; {alone}"
+        later = former.folder
+        if not _have_same_data(before, experiment):
+            continue
+        if not _claims(before, experiment):
+            return (
+                f"{former.folder}, from which this run goes on, used the same data without a guarantee, so no epsilon "
+                f"bounds what both show; begin with another model, or {alone}"
+            )
+        if (kept := beside(before)) is None:
+            return (
+                f"{former.folder} spent epsilon of the same data without an account (privacy.budget), so nothing adds "
+                f"up what both runs spend; {alone}"
+            )
+        if kept != wanted:
+            return (
+                f"privacy.budget is {wanted or 'not set'}, and what {former.folder} spent of the same data is in "
+                f"{kept}; name that one, or {alone}"
+            )
+    return None
+
+
+def _have_same_data(one: Experiment, other: Experiment) -> bool:
+    """Return whether two experiments may use the same data: not if they name other sets, or other files."""
+    paths = [each.data.options.get("path") for each in (one, other)]
+    first, second = (_real(_located(path)) if isinstance(path, str) else None for path in paths)
+    return one.data.name == other.data.name and (first is None or second is None or first == second)
+
+
+def _claims(former: Experiment, experiment: Experiment) -> bool:
+    """Return whether an earlier run had a guarantee; a mode that is code of its own is not asked."""
+    privacy = former.privacy
+    known = ":" not in privacy.mode or privacy.mode == experiment.privacy.mode
+    noisy = known and mode_traits(privacy.mode).hides and (privacy.noise > 0 or privacy.epsilon is not None)
+    return noisy or former.learning.example_noise > 0
 
 
 def counting(experiment: Experiment, peers: Sequence[str]) -> Path | None:

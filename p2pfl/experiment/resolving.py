@@ -19,6 +19,7 @@ from p2pfl.data import Federation, federate, no_data
 from p2pfl.experiment.accounts import admitted, data_folder
 from p2pfl.experiment.catalogue import ADDITIVE, model_traits
 from p2pfl.experiment.composition import Composition
+from p2pfl.experiment.former_settings import check_former_runs
 from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, neighbourhood_sums, sized
 from p2pfl.experiment.partitionings import name_of, partitioning
@@ -90,6 +91,7 @@ def plan(
     live = live or only is not None
     asked = Composition.of(experiment, live=live)
     check(asked)
+    check_former_runs(experiment, live=live)
     check_names(experiment, given=GIVEN)
     given = load_graph(experiment)
     names = peer_names(experiment) if given is None else given.peers

@@ -12,7 +12,9 @@ from typing import Any
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import DataTraits
+from p2pfl.experiment.catalogue import traits_of
 from p2pfl.experiment.composition import Composition
+from p2pfl.experiment.former_settings import former_runs
 
 FRAGMENTS = "learning.algorithm_options.fragments"
 
@@ -886,6 +888,21 @@ def _begins_apart(it: Composition) -> bool:
     return "{peer}" in (it.experiment.model.pretrained or "")
 
 
+def _unreleased(it: Composition) -> str:
+    """Return the algorithm of a former run whose peers kept models or layers of their own; empty if they did not.
+
+    Nothing that its settings name is imported, so that code of its own counts as such an algorithm.
+    """
+    former = next(former_runs(it.experiment), None) if _begins_apart(it) else None
+    if former is None or former.experiment is None:
+        return ""
+    name = former.experiment.learning.algorithm
+    if ":" in name and name != it.experiment.learning.algorithm:
+        return name
+    traits = traits_of(name)
+    return name if traits.personal or traits.keeps_local or former.experiment.model.norm == "local" else ""
+
+
 BEGUN_APART = (
     *each(
         (
@@ -901,7 +918,13 @@ BEGUN_APART = (
             "with {algorithm}, whose models of their own nobody released",
         ),
         keys=("model.pretrained",),
-        remedy="name one model for all peers, such as that of a peer with its name in place of {{peer}}",
+        remedy="name one model for all peers, such as that of a peer with its name in place of {peer}",
+    ),
+    SettingsRule(
+        "model.pretrained",
+        _unreleased,
+        "with the models of a run of {why}, in which peers may keep models or layers that nobody released",
+        "name one model that all peers may know, or leave it out",
     ),
 )
 """Peers that begin with models of their own."""

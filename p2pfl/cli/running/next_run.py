@@ -30,7 +30,8 @@ def begin(options: NextOptions) -> int:
     before = folders.read_experiment(former)
     _check_followed(before, former)
     name = _peer_of(former) if (former / PEER_LOCK).exists() else None
-    changes = [f"model.pretrained={json.dumps(str(former / 'peers' / _models(before, former, name)))}"]
+    models = str(former / "peers" / _models(before, former, name))
+    changes = [f"model.pretrained={json.dumps(models, ensure_ascii=False)}"]
     given: dict[str, Any] = {
         "experiment": str(former / "experiment.toml"),
         "changes": [*changes, *options.changes],
@@ -48,7 +49,6 @@ def begin(options: NextOptions) -> int:
     else:
         made = SimulateOptions(workers=options.workers or 1, **given)
     _check_models(experiment_of(made), name)
-    _check_account(before, experiment_of(made), former, unaccounted=options.unaccounted)
     if isinstance(made, PeerOptions):
         return running_commands.peer(made)
     return running_commands.run(made) if isinstance(made, RunOptions) else running_commands.simulate(made)
@@ -93,20 +93,3 @@ def _check_models(experiment: Experiment, name: str | None) -> None:
     if made is not None and not (own and name is None):
         peers = [name] if name is not None else [*peers_of(experiment)]
         made.rounds(peer for peer in peers if peer not in experiment.learning.without)
-
-
-def _check_account(before: Experiment, after: Experiment, former: Path, *, unaccounted: bool) -> None:
-    """Refuse a run whose cost would not be added to that of the former one, which used the same data."""
-    kept, wanted = before.privacy.budget, after.privacy.budget
-    if unaccounted or not Composition.of(before).claims:
-        return
-    if kept is None:
-        raise InputError(
-            f"{former} spent epsilon of the same data without an account (privacy.budget), so nothing adds up what "
-            "both runs spend; take --unaccounted to state that of the next run alone"
-        )
-    if wanted != kept:
-        raise InputError(
-            f"privacy.budget is {wanted or 'not set'}, and what {former} spent of the same data is in {kept}; leave it "
-            "out, or take --unaccounted to state that of the next run alone"
-        )

@@ -273,7 +273,7 @@ def expected_update(experiment: Experiment, traits: Traits, learner: Learner, *,
         See :func:`p2pfl.privacy.mask_size.update_size`.
     """
     learning, layout = experiment.learning, learner.layout
-    start = learner.start(("",))[:, ~layout.mask(layout.local)]  # all peers start alike
+    start = learner.start(("",))[:, ~layout.mask(layout.local)]  # common, or models that all have seen
     steps = _steps(experiment, traits)
     if steps is None and (traits.full_batch or learning.batch == "all"):
         steps = 1 if traits.full_batch else learning.epochs

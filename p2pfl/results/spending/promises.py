@@ -27,6 +27,11 @@ LEDGER = "the account of the data refuses a run that shows few people, or one pe
 NO_LEDGER = "no file lists the runs on these data, so none refuses such a second one; name a file in privacy.budget"
 """Sentence on data without an account."""
 
+STARTED = (
+    "this covers nothing that the model with which it begins has learned of these data, unless one account counts both"
+)
+"""Sentence on a guarantee of a run that begins with a model of an earlier one."""
+
 
 def promise(
     experiment: Experiment,
@@ -65,7 +70,10 @@ def _limits(experiment: Experiment, protection: Protection, stated: Mapping[str,
         yield NO_LEDGER if beside(experiment) is None else LEDGER
     elif keys:
         yield f"the totals of {keys} are exact, and {DIFFERENCE}"
-    if (stated["epsilon"] is not None or stated["examples"] is not None) and beside(experiment) is None:
+    claimed = stated["epsilon"] is not None or stated["examples"] is not None
+    if claimed and experiment.model.pretrained is not None:
+        yield STARTED
+    if claimed and beside(experiment) is None:
         yield NOT_ACCOUNTED
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from p2pfl.experiment.accounts import uncounted_start
+from p2pfl.experiment.file.reading import check, write
 from p2pfl.results.evidence import last_digest, read_chain
 
 EXPERIMENT = """
@@ -123,6 +125,87 @@ def test_a_privacy_cost_that_nobody_would_add_up_is_refused(p2pfl):
     kept = ("--set", "privacy.budget=spent.jsonl")
     first = trained(p2pfl, "simulate", "plant.toml", *noisy, *common, *kept)
     assert "privacy.budget is " in refused(p2pfl, first, "--set", "privacy.budget=other.jsonl")
+
+
+NOISY = ("--set", "privacy.mode=pairwise", "--set", "privacy.noise=8", "--set", "privacy.clip=1")
+COMMON = ("--set", "learning.consensus=true", "--set", "topology.kind=complete")
+
+
+@pytest.mark.parametrize("noise", [NOISY, ("--set", "learning.example_noise=1", "--set", "learning.max_norm=1")])
+def test_a_start_that_learned_without_a_guarantee_is_part_of_no_claim(p2pfl, noise):
+    first = trained(p2pfl, "simulate", "plant.toml", *COMMON)
+    noise = (*noise, "--set", "learning.batch=32")
+    assert "used the same data without a guarantee" in refused(p2pfl, first, *noise)
+    assert "used the same data without a guarantee" in refused(
+        p2pfl, first, *noise, "--set", "privacy.budget=fresh.jsonl"
+    )
+    said = p2pfl("next", first, *noise, "--unaccounted", "--no-baselines")
+    assert said.status == 0, said.err
+    assert "UNACCOUNTED: epsilon is that of this run alone" in said.err
+    assert "covers nothing that the model with which it begins" in said.err + said.out
+
+
+def test_no_account_is_left_by_naming_the_model_by_hand_or_by_a_run_between(p2pfl):
+    first = trained(p2pfl, "simulate", "plant.toml", *NOISY, *COMMON, "--set", "privacy.budget=spent.jsonl")
+    start = ("--set", f"model.pretrained={first}/peers/peer0.safetensors")
+    other = ("--set", "privacy.budget=other.jsonl")
+    said = p2pfl("simulate", "plant.toml", *NOISY, *COMMON, *start, *other)
+    assert said.status == 2
+    assert "privacy.budget is " in said.err
+    plain = trained(p2pfl, "simulate", "plant.toml", *COMMON)
+    between = trained(p2pfl, "next", plain, *NOISY, "--set", "privacy.budget=spent.jsonl", "--unaccounted")
+    assert "used the same data without a guarantee" in refused(p2pfl, between)
+
+
+def test_a_start_that_learned_other_data_costs_nothing(place):
+    def made(path, start=None):
+        data = {"name": "csv", "options": {"path": str(place / path), "target": "ill"}}
+        return check({"data": data, "model": {} if start is None else {"pretrained": str(start)}})
+
+    (place / "public" / "peers").mkdir(parents=True)
+    (place / "public" / "experiment.toml").write_text(write(made("public.csv")))
+    start = place / "public" / "peers" / "peer0.safetensors"
+    assert uncounted_start(made("private.csv", start)) is None
+    assert "without a guarantee" in (uncounted_start(made("public.csv", start)) or "")
+    (place / "linked.csv").symlink_to(place / "public.csv")
+    assert "without a guarantee" in (uncounted_start(made("linked.csv", start)) or "")
+
+
+@pytest.mark.parametrize("algorithm", ["ditto", "fedper"])
+def test_models_that_nobody_released_are_no_public_start(p2pfl, algorithm):
+    first = trained(
+        p2pfl, "simulate", "plant.toml", "--set", f"learning.algorithm={algorithm}", "--set", "model.name=mlp"
+    )
+    line = refused(p2pfl, first, "--set", "learning.algorithm=fedavg", "--set", "privacy.mode=pairwise")
+    assert f"does not work with the models of a run of {algorithm}, in which" in line
+
+
+def test_the_path_of_a_run_may_have_any_characters(p2pfl):
+    first = trained(p2pfl, "simulate", "plant.toml", "--runs", "runs")
+    moved = first.rename(first.with_name("plant-\U0001f33f\u00e4"))
+    trained(p2pfl, "next", moved)
+
+
+def test_a_run_that_would_begin_with_its_own_models_is_refused(p2pfl):
+    first = trained(p2pfl, "simulate", "plant.toml")
+    file, own = first / "experiment.toml", f'[model]\npretrained = "{first.resolve()}/peers/{{peer}}.safetensors"\n'
+    file.write_text(file.read_text().replace("[model]\n", own))
+    assert "begins with its own models" in refused(p2pfl, first)
+    said = p2pfl("run", file)
+    assert said.status == 2
+    assert "begins with its own models" in said.err
+
+
+def test_live_peers_need_all_earlier_runs_before_any_of_them_starts(p2pfl):
+    first = trained(p2pfl, "simulate", "plant.toml")
+    then = trained(p2pfl, "next", first)
+    first.rename(first.with_name("away"))
+    start = f"model.pretrained={then.resolve()}/peers/{{peer}}.safetensors"
+    said = p2pfl("run", "plant.toml", "--set", start, "--no-baselines")
+    assert said.status == 2
+    assert f"{first.resolve()}/experiment.toml is gone, from which {then.resolve()} went on" in said.err
+    assert "bring it back, or name one model for all peers" in said.err
+    assert p2pfl("simulate", "plant.toml", "--set", start, "--no-baselines").status == 0
 
 
 def test_epsilon_of_both_runs_is_that_of_one_of_their_rounds(p2pfl):
