@@ -99,6 +99,32 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
         read(path)
 
 
+def test_keys_of_the_file_beside_hold_for_every_kind_of_table(table, database):
+    beside = database.with_name("north.sqlite.toml")
+    beside.write_text("factors = { weight = 2 }\n")
+    weights = Table(COLUMNS, target="ill").read(database)[0][:, 3]
+    assert weights.tolist() == [163, -140]
+    beside.write_text("factors = { waist = 2 }\n")
+    with pytest.raises(DataError, match='factors names "waist", which is no column'):
+        read(database)
+    with pytest.raises(DataError, match="has a query, which only SQLite databases answer"):
+        read(table(PLAIN_TEXT, 'query = "SELECT 1"'))
+
+
+def test_factors_hold_for_parquet_files(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "north.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(pa.table({"weight": [81.5, -70.0], "ill": [1, 0]}), path)
+    path.with_name("north.parquet.toml").write_text("factors = { weight = 2 }\n")
+    features, _ = Table({"weight": "number", "ill": [0, 1]}, target="ill").read(path)
+    assert features[:, 0].tolist() == [163, -140]
+
+
+def test_a_row_of_a_window_keeps_its_place_beside_another_column(table):
+    cells = read(table(PLAIN_TEXT, "window = 1"))
+    assert cells.beside("x", "1").place(0) == cells.place(0)
+
+
 @pytest.mark.parametrize(("window", "weights"), [(1, ["-70"]), (2, ["81.5", "-70"]), (9, ["81.5", "-70"])])
 def test_a_window_keeps_the_last_rows(table, window, weights):
     cells = read(table(PLAIN_TEXT, f"window = {window}"))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import check
-from p2pfl.experiment.timetable import DAY, SKEW, Timetable, Window, first_in, parse_duration, parse_hours
+from p2pfl.experiment.timetable import DAY, SKEW, Position, Timetable, Window, first_in, parse_duration, parse_hours
 
 
 def seconds(least, most):
@@ -36,6 +36,13 @@ def test_a_round_begins_no_earlier_than_the_pace_and_within_the_longest_pause(ev
 
 def test_a_clock_that_was_set_back_makes_nobody_wait_for_years():
     assert Timetable(600.0).due(began=2e9, now=5.0) == 605.0
+
+
+@given(seconds(1, DAY), times, seconds(0, 1e9))
+def test_a_clock_that_was_ahead_and_is_set_right_makes_a_peer_wait_for_one_pause(every, now, ahead):
+    table, position = Timetable(every), Position(began=now + ahead).at(0, now=now)
+    assert table.due(began=position.began, now=now + every) == now + every
+    assert position.at(0, now=now + 1).began == position.began
 
 
 @given(seconds(1, DAY), times, seconds(0, 1e6))

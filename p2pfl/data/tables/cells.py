@@ -84,7 +84,9 @@ class TextCells:
     def beside(self, name: str, cell: str) -> "TextCells":
         """Return the table with another column, whose cells are alike."""
         columns = dict(self._columns) | {name: lambda: [cell] * self.rows}
-        return TextCells(self.source, columns, rows=self.rows, lines=self._lines, format=self.format)
+        wider = TextCells(self.source, columns, rows=self.rows, lines=self._lines, format=self.format)
+        wider._places = self._places
+        return wider
 
     def keep(self, rows: Sequence[int]) -> "TextCells":
         """Return the table with some of its rows, counted from 0."""
@@ -126,11 +128,18 @@ def read(source: Any, *, header: bool = True, growing: bool = False) -> TextCell
         path = Path(source).expanduser()
         if growing and path.suffix.lower() not in SQLITE:  # a database gives each reader one state
             return _unchanged(path, header=header)
-        form = FileFormat.beside(path)
-        if path.suffix.lower() in SQLITE:
+        form, kind = FileFormat.beside(path), path.suffix.lower()
+        if form.query is not None and kind not in SQLITE:
+            raise DataError(f"{path}{SUFFIX} has a query, which only SQLite databases answer; leave it out")
+        if kind in SQLITE:
             cells = _sqlite(path, form)
         else:
-            cells = _parquet(path) if path.suffix.lower() in PARQUET else _csv(path, form, header=header)
+            cells = _parquet(path, form) if kind in PARQUET else _csv(path, form, header=header)
+        for name in form.factors:
+            if name not in cells.names:
+                raise DataError(
+                    f'{path}{SUFFIX}: factors names "{name}", which is no column; {nearest(name, cells.names)}'
+                )
         if form.window is not None:
             cells = cells.keep(range(len(cells))[-form.window :])
     else:
@@ -208,14 +217,11 @@ def _csv(path: Path, form: FileFormat, *, header: bool) -> TextCells:
     names = (rows[0] if header else [str(position) for position in range(len(rows[0]))]) if rows else []
     body, lines = (rows[1:], lines[1:]) if header else (rows, lines)
     _check_names(names, str(path))
-    for name in form.factors:
-        if name not in names:
-            raise DataError(f'{path}{SUFFIX}: factors names "{name}", which is no column; {nearest(name, names)}')
     columns = {name: lambda position=position: [row[position] for row in body] for position, name in enumerate(names)}
     return TextCells(str(path), columns, rows=len(body), lines=lines, format=form)
 
 
-def _parquet(path: Path) -> TextCells:
+def _parquet(path: Path, form: FileFormat) -> TextCells:
     pa = _pyarrow(f"{path}, a Parquet file,")
     from pyarrow import parquet  # noqa: PLC0415 (an extra)
 
@@ -223,7 +229,7 @@ def _parquet(path: Path) -> TextCells:
         table = parquet.read_table(path, partitioning=None)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} is not a Parquet file ({' '.join(str(error).split())}); check it") from None
-    return _arrow(table, str(path))
+    return _arrow(table, str(path), form)
 
 
 def _sqlite(path: Path, form: FileFormat) -> TextCells:
@@ -236,6 +242,11 @@ def _sqlite(path: Path, form: FileFormat) -> TextCells:
             names = [column[0] for column in cursor.description or ()]
             rows = [[cell_text(value) for value in row] for row in cursor]
     except (sqlite3.Error, sqlite3.Warning) as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_DIRECTORY:
+            raise DataError(
+                f"{path} is in WAL mode, for which a reader writes files beside it; let the peer write to "
+                f"{path.parent}, or have the writer set journal_mode to DELETE"
+            ) from None
         raise DataError(
             f"{path} is not a SQLite database with such a table ({error}); correct it, or the query in "
             f"{path.name}{SUFFIX} beside it"
@@ -277,13 +288,13 @@ def _pyarrow(what: str) -> Any:
     return pa
 
 
-def _arrow(table: Any, source: str) -> TextCells:
+def _arrow(table: Any, source: str, form: FileFormat = PLAIN) -> TextCells:
     _check_names(table.column_names, source)
     columns = {
         name: lambda position=position: [cell_text(value) for value in table.column(position).to_pylist()]
         for position, name in enumerate(table.column_names)
     }
-    return TextCells(source, columns, rows=table.num_rows)
+    return TextCells(source, columns, rows=table.num_rows, format=form)
 
 
 def cell_text(value: Any) -> str:

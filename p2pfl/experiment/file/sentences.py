@@ -45,7 +45,7 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     Examples
     --------
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
-    'rounds is 0; set it to a whole number >= 1'
+    'rounds is 0; set it to a whole number >= 1 or "endless"'
     >>> mismatch("Invalid enum value 'sane' - at `$.privacy.mask_graph`", {"privacy": {"mask_graph": "sane"}})
     'privacy.mask_graph is "sane"; set it to "complete" or "same"; did you mean "same"?'
     """

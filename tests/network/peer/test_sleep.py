@@ -3,12 +3,14 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from p2pfl.core.errors import ExperimentError, RunError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.timetable import DAY, Position, Timetable, parse_hours
+from p2pfl.network.peer.pauses import AsleepError, Pauses
 from swarms import SMALL
 from virtual_fleet import Fleet, run
 
@@ -75,7 +77,7 @@ def test_a_device_sleeps_once_its_bytes_of_the_day_are_spent_and_comes_back_the_
 @pytest.mark.fast
 def test_a_device_takes_part_while_the_next_round_fits_into_its_bytes_of_the_day():
     table = Timetable(bytes=1000, awake=parse_hours("06:00-08:00, 22:00-23:00", key="awake"))
-    seven, spent = 7 * 3600.0, Position(day=0, before=50, most=200)
+    seven, spent = 7 * 3600.0, Position(began=0.0, days={0: 50}, rounds=(100, 200, 150))
     assert table.wakes(seven, position=spent, total=850) == seven
     assert table.wakes(seven, position=spent, total=851) == DAY + 6 * 3600
     assert table.wakes(9 * 3600.0, position=spent, total=0) == 22 * 3600
@@ -83,9 +85,77 @@ def test_a_device_takes_part_while_the_next_round_fits_into_its_bytes_of_the_day
 
 
 @pytest.mark.fast
+def test_a_clock_that_jumps_to_another_day_and_back_loses_no_bytes_of_today():
+    position = Position().at(100, now=5 * DAY)
+    for day in (0, 5, 9, 5):
+        position = position.at(400, now=day * DAY)
+    assert position.spent(500, now=5 * DAY) == 400
+
+
+class Metered:
+    """Clock and bytes of a device whose connection is quiet."""
+
+    def __init__(self, bytes, *, now, every=0.0):
+        self.at, self.bytes_in, self.bytes_out = now, 0, 0
+        self.session = SimpleNamespace(pauses=False, has_begun=lambda _: False)
+        self.session.shared = SimpleNamespace(progress=SimpleNamespace(running=False))
+        self.table, self.played, self.position = Timetable(every=every, bytes=bytes), {}, None
+
+    def clock(self):
+        return self.at
+
+    def submit(self, request):
+        pass
+
+    async def until(self, _, *, by):
+        self.at = by
+
+    async def day(self, sizes):
+        """Play rounds of some sizes, until it sleeps; then the next day begins."""
+        pauses = Pauses(self.table, now=self.clock, connection=self, position=self.position)
+        try:
+            for round, size in enumerate(sizes):
+                await pauses.before(round)
+                day = int(self.at // DAY)
+                self.bytes_in += size
+                self.played[day] = self.played.get(day, 0) + size
+        except AsleepError as asleep:
+            self.at = asleep.wakes
+        self.position = pauses.position
+
+
+@pytest.mark.fast
+def test_the_first_round_after_midnight_counts_among_the_bytes_of_its_day():
+    device = Metered(50, now=22 * 3600.0, every=3600.0)
+
+    async def days():
+        for _ in range(5):
+            await device.day([20] * 100)
+
+    asyncio.run(days())
+    assert len(device.played) > 3
+    assert set(device.played.values()) == {40}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("flood", [30, 49, 51, 500])
+def test_a_flood_costs_a_device_one_day_and_neither_ends_it_nor_lowers_its_later_days(flood):
+    device = Metered(50, now=3600.0)
+
+    async def days():
+        await device.day([1, 1, flood, *[1] * 100])
+        for _ in range(6):
+            await device.day([1] * 100)
+
+    asyncio.run(days())
+    assert [device.played.get(day, 0) for day in (5, 6)] == [50, 50]
+    assert all(device.played[day] > 0 for day in range(7))
+
+
 def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
     async def ended():
-        fleet = Sleepers([PACE, "rounds=endless"], tmp_path, own={"peer1": {"bytes": "3 kB"}})
+        pace = 'transport.pace={every = "8 h"}'
+        fleet = Sleepers([pace, "rounds=endless", "topology.peers=2"], tmp_path, own={"peer1": {"bytes": "2 kB"}})
         fleet.start()
         try:
             await fleet.tasks["peer1"]
@@ -93,7 +163,8 @@ def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
             await fleet.kill()
 
     with pytest.raises(
-        RunError, match=r"a round takes [\d,]+ bytes, and transport.pace.bytes permits 3,000 a day; raise"
+        RunError,
+        match=r"each of the last rounds took [\d,]+ bytes or more, and transport.pace.bytes permits 2,000 a day",
     ):
         run(ended)
 

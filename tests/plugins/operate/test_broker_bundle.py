@@ -250,10 +250,12 @@ def test_a_device_installs_a_second_experiment_with_the_keys_that_it_has(place):
 # ---------------------------------------------------------------------- install.sh of a broker
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="the script is for root")
-def test_a_broker_is_installed_with_owners_and_a_unit_and_runs_as_mosquitto(place):
-    program = mosquitto() or pytest.skip("mosquitto is not installed")
+@pytest.fixture
+def host(place):
+    """Call install.sh of a broker whose folder was copied to this host, with environment variables."""
+    if os.geteuid() != 0:
+        pytest.skip("the script is for root")
+    mosquitto() or pytest.skip("mosquitto is not installed")
     write(place, f"mqtts://127.0.0.1:{PORT}")
     copied = shutil.copytree(place / "fleet" / "broker", place / "copied")
     for path in copied.rglob("*"):
@@ -262,18 +264,34 @@ def test_a_broker_is_installed_with_owners_and_a_unit_and_runs_as_mosquitto(plac
     (place / "shims" / "systemctl").write_text(f'#!/bin/sh\necho "$*" >>"{place / "log"}"\n')
     (place / "shims" / "systemctl").chmod(0o755)
     (place / "units").mkdir()
-    folder = place / "installed"
-    given = {"PATH": f"{place / 'shims'}:{os.environ['PATH']}", "FOLDER": str(folder), "UNITS": str(place / "units")}
-    done = subprocess.run(
-        ["sh", str(copied / "install.sh")], capture_output=True, text=True, check=False, env=given, timeout=600
-    )
+    given = {"PATH": f"{place / 'shims'}:{os.environ['PATH']}", "UNITS": str(place / "units")}
+    given["FOLDER"] = str(place / "installed")
+
+    def call(**more):
+        return subprocess.run(
+            ["sh", str(copied / "install.sh")],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=given | more,
+            timeout=600,
+        )
+
+    return call
+
+
+@pytest.mark.slow
+def test_a_broker_is_installed_with_owners_and_a_unit_and_runs_as_mosquitto(place, host):
+    program, folder = mosquitto(), place / "installed"
+    done = host()
     assert done.returncode == 0, done.stderr
     assert "systemctl enable --now p2pfl-broker" in done.stdout
     assert (place / "log").read_text() == "try-restart p2pfl-broker\n"
-    assert {path.owner() for path in (folder, *folder.iterdir())} == {"mosquitto"}
+    assert (folder.owner(), folder.group(), stat.S_IMODE(folder.stat().st_mode)) == ("root", "mosquitto", 0o750)
+    assert {path.owner() for path in folder.iterdir()} == {"mosquitto"}
     assert str(place / "fleet") not in (folder / "mosquitto.conf").read_text()
     unit = (place / "units" / "p2pfl-broker.service").read_text()
-    assert f"ExecStart={shutil.which('mosquitto', path=given['PATH'])} -c {folder}/mosquitto.conf\n" in unit
+    assert f"ExecStart={shutil.which('mosquitto')} -c {folder}/mosquitto.conf\n" in unit
     assert not [line for line in unit.splitlines() if "@" in line and "@system-service" not in line]
     reachable(folder)
     installed = (folder / "mosquitto.conf").read_text()
@@ -284,3 +302,42 @@ def test_a_broker_is_installed_with_owners_and_a_unit_and_runs_as_mosquitto(plac
     # It drops the rights of root, then reads its files.
     with run_program(Program(program.kind, program.command, configuration), host="127.0.0.1", port=0) as broker:
         assert broker.url.startswith("mqtt")
+
+
+@pytest.mark.slow
+def test_root_follows_no_link_that_mosquitto_left_in_its_folder(place, host):
+    folder, victim = place / "installed", place / "victim"
+    victim.mkdir(mode=0o755)
+    (victim / "precious").write_text("of root")
+    folder.mkdir()
+    links = {"acl.part": victim / "precious", "broker.key": victim, "data": victim}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    shutil.chown(folder, "mosquitto", "mosquitto")  # as an earlier release left it
+    done = host()
+    assert done.returncode == 1
+    assert "installed/data is a link; remove it" in done.stderr
+    (folder / "data").unlink()
+    done = host()
+    assert done.returncode == 0, done.stderr
+    assert [*victim.iterdir()] == [victim / "precious"]
+    assert (victim / "precious").read_text() == "of root"
+    assert (victim.owner(), stat.S_IMODE(victim.stat().st_mode)) == ("root", 0o755)
+    assert not [path for path in folder.iterdir() if path.is_symlink()]
+    reachable(folder)
+    for call in ("ln -s /etc/passwd acl.part", "rmdir data", "mv acl was"):
+        tried = subprocess.run(["runuser", "-u", "mosquitto", "--", *call.split()], cwd=folder, check=False)
+        assert tried.returncode != 0
+
+
+def test_a_broker_is_installed_only_where_its_unit_can_name_it_and_mosquitto_cannot_replace_it(place, host):
+    for odd in ("installed", f"{place}/a b", f"{place}/a&b", f"{place}/a|b", f"{place}/100%", f"{place}/a\nb"):
+        done = host(FOLDER=odd)
+        assert done.returncode == 1
+        assert "FOLDER and UNITS are absolute paths of" in done.stderr
+        assert f"unlike '{odd}'; choose another" in done.stderr
+    reachable(place)
+    (place / "theirs").mkdir()
+    shutil.chown(place / "theirs", "mosquitto")
+    done = host(FOLDER=str(place / "theirs" / "installed"))
+    assert (done.returncode, "the user mosquitto may write in the folder above" in done.stderr) == (1, True)

@@ -396,6 +396,10 @@ def test_an_installation_stops_with_one_sentence(place, prefix):
     bundles(place, machine=other)
     wrong = sh(folder / "install.sh", **state)
     assert (wrong.returncode, f"this bundle is for {other}" in wrong.stderr) == (1, True)
+    for key in state:
+        for odd in ("relative", "/a b", "/a&b", "/a|b", "/100%"):
+            refused = sh(folder / "install.sh", ENVIRONMENT="yes", **(state | {key: odd}))
+            assert (refused.returncode, f"unlike '{odd}'; choose another" in refused.stderr) == (1, True)
     nothing = sh(folder / "install.sh", ENVIRONMENT="yes", **(state | {"PREFIX": str(place / "none")}))
     assert "there is no p2pfl in" in nothing.stderr
     (folder / "plant.toml").write_text(PLANT + "# changed\n")

@@ -36,6 +36,12 @@ fail() {
     exit 1
 }
 
+for path in "$prefix" "$state"; do # the unit and the commands below can quote no others
+    case $path in
+        [!/]* | *[!A-Za-z0-9._/+-]*) fail "PREFIX and STATE are absolute paths of A-Z a-z 0-9 . _ / + - alone, unlike '$path'; choose another" ;;
+    esac
+done
+
 (cd "$bundle" && sha256sum --check --quiet --strict SHA256SUMS) || fail "a file of the bundle has changed; copy the bundle again"
 
 # All that can be known is checked before anything is made or downloaded.
