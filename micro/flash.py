@@ -125,13 +125,14 @@ def flashed(experiment: Experiment, name: str, identity: bytes | None = None) ->
     """
     check_settings(experiment)
     parts = board_parts(plan(experiment, only=[name]), name)
+    identity = _board_identity(parts, identity)
     lines = [
         "/* Written by flash.py; it contains a private key. */",
         "#ifndef MICRO_DATA_NOW",
         *_limits(parts),
         "#else",
     ]
-    lines += [*_arrays(parts, identity or secrets.token_bytes(32)), *_config(parts), "#endif", ""]
+    lines += [*_arrays(parts, identity), *_config(parts), "#endif", ""]
     return "\n".join(lines)
 
 
@@ -145,6 +146,8 @@ class BoardParts:
         The plan, and which of its peers the board is.
     algorithm, learner
         Algorithm and learner of the plan.
+    own
+        Key of the board in the roster, if there is one.
     weights, pinned
         By neighbour, in the order in which models are added: its weight, and its key in the roster.
     digest
@@ -160,6 +163,7 @@ class BoardParts:
     algorithm: FedAvg | DPSGD
     learner: TorchLearner
     weights: dict[str, float]
+    own: bytes | None
     pinned: dict[str, bytes | None]
     digest: str
     features: np.ndarray[Any, Any]
@@ -192,9 +196,34 @@ def board_parts(resolved: Plan, name: str) -> BoardParts:
     if not all(text.isascii() for pair in resolved.facts.items() for text in pair):
         raise ExperimentError("a board reads ASCII alone; rename what has other letters in the experiment")
     roster = None if experiment.trust.roster is None else Roster.read(experiment.trust.roster)
-    pinned = {peer: None if roster is None else roster.peers[peer] for peer in weights}
+    keys: dict[str, bytes | None] = dict.fromkeys((name, *weights))
+    if roster is not None:
+        keys = {peer: _listed_key(roster, peer) for peer in keys}
     digest = "" if roster is None else roster.digest
-    return BoardParts(resolved, name, algorithm, learner, weights, pinned, digest, features, targets, widths)
+    own = keys.pop(name)
+    return BoardParts(resolved, name, algorithm, learner, weights, own, keys, digest, features, targets, widths)
+
+
+def _listed_key(roster: Roster, peer: str) -> bytes:
+    """Return the key of a peer, which must be in the roster and not revoked."""
+    key = roster.peers.get(peer)
+    if key is None:
+        raise ExperimentError(f'the roster does not contain "{peer}"; add its key')
+    if key in roster.revoked:
+        raise ExperimentError(
+            f'the roster revokes the key of "{peer}"; give it a new identity and put that into the roster'
+        )
+    return key
+
+
+def _board_identity(parts: BoardParts, identity: bytes | None) -> bytes:
+    """Return the private key of the board: that of the roster, or any without one."""
+    if parts.own is not None and (identity is None or Identity(identity).public != parts.own):
+        given = "no private key is given" if identity is None else "the private key is another"
+        raise ExperimentError(
+            f'the roster has a key of "{parts.name}", and {given}; name the file of its private key by --identity'
+        )
+    return secrets.token_bytes(32) if identity is None else identity
 
 
 def _limits(parts: BoardParts) -> Iterator[str]:

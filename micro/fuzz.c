@@ -1,13 +1,15 @@
-/* Feed hostile bytes to a board: fuzz SEED COUNT. A sanitizer ends the program where it reads or writes beyond.
+/* Feed hostile bytes to a board: fuzz SEED COUNT, or nothing at all: fuzz silence. A sanitizer ends the program where it reads or writes beyond.
  *
  * Half of the messages come from a neighbour with valid keys, which seals and signs whatever it likes. The same seed
  * gives the same messages. */
 #include "peer.c"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 static uint64_t seed, drawn, clock_now;
+static int pings, reconnected;
 
 static uint32_t draw(uint32_t below) { return (uint32_t)(mlp_subkey(seed, drawn++) >> 33) % below; }
 
@@ -39,6 +41,7 @@ static uint64_t milliseconds(void *context) {
 static int swallow(void *context, const uint8_t *data, size_t size) {
     volatile uint8_t sum = 0; /* so that all bytes are read */
     (void)context;
+    pings += size == 2 && data[0] == 0xc0;
     for (size_t i = 0; i < size; i++) sum = (uint8_t)(sum + data[i]);
     return 0;
 }
@@ -46,7 +49,7 @@ static int swallow(void *context, const uint8_t *data, size_t size) {
 static int supply(void *context, uint8_t *data, size_t size, uint32_t wait) {
     size_t left = stream_end - stream_at, some = 1 + draw(999);
     (void)context;
-    (void)wait;
+    if (left == 0) clock_now += wait;
     if (some > size) some = size;
     if (some > left) some = left;
     memcpy(data, stream + stream_at, some);
@@ -80,6 +83,8 @@ static void begin(void) {
     board.mixing = (int)draw(2);
     board.head = draw(5);
     board.round = draw(9);
+    if (draw(2))
+        for (size_t k = 0; k < MICRO_PARAMETERS; k++) board.model[k] = board.released[k] = 3e38f;
 }
 
 /* Introduce the neighbour, so that its messages are sealed for the board. */
@@ -102,6 +107,17 @@ static void introduce(void) {
 static int none_missed(const void *context, uint32_t flow, uint64_t round, uint64_t step) {
     (void)context, (void)flow, (void)round, (void)step;
     return 0;
+}
+
+/* Fill the numbers of a row, sometimes with what makes a sum infinite, or is no number. */
+static void fill(uint8_t *numbers) {
+    static const float ODD[] = {0, 12.078f, FLT_MAX, -FLT_MAX, NAN, INFINITY, -INFINITY};
+    float odd = ODD[draw(2) ? draw(4) : draw(sizeof ODD / sizeof *ODD)];
+    size_t only = draw(2) ? draw(MICRO_PARAMETERS) : MICRO_PARAMETERS; /* one of them, or all */
+    for (size_t k = 0; k < MICRO_PARAMETERS; k++) {
+        float value = only < MICRO_PARAMETERS && k != only ? 0 : odd;
+        memcpy(numbers + 4 * k, &value, sizeof value);
+    }
 }
 
 /* Write a message of any kind, plausible but for some numbers. */
@@ -144,7 +160,7 @@ static size_t message(uint8_t *out, size_t room, enum wire_kind kind, uint64_t *
     m.first = *sequence = m.sequence;
     size_t size = wire_chunk_head(out, room, &m);
     uint8_t *row = out + size;
-    memset(row, (int)draw(2) * 0x41, MICRO_ROW);
+    fill(row + WIRE_ROW_HEAD);
     if (wire_row_head(row, draw(2) ? board.round : odd_number(), draw(2) ? board.step : draw(3), MICRO_PARAMETERS) != 0) return size;
     if (draw(2)) row[draw(WIRE_ROW_HEAD)] ^= (uint8_t)(1 << draw(8)); /* before it is signed */
     crypto_sign(row + MICRO_ROW - 64, SEED[1], statement, row_statement(&board, statement, "bob", 5, row));
@@ -209,7 +225,34 @@ static void deliver(void) {
     while (stream_at < stream_end && board.error == NULL) (void)pump(&board, 0);
 }
 
+/* ------------------------------------------------------------------ a network that swallows everything */
+
+/* The broker accepts the board again, whose neighbour must not have been taken for gone meanwhile. */
+static int reconnect(void *context) {
+    static const uint8_t CONNACK[] = {0x20, 2, 0, 0}, SUBACK[] = {0x90, 3, 0, 1, 1};
+    (void)context;
+    if (!is_present(&board, 0)) abort();
+    reconnected++;
+    memcpy(stream, CONNACK, sizeof CONNACK);
+    stream_at = 0;
+    stream_end = sizeof CONNACK;
+    for (int i = 0; i < 2 + 3 * MICRO_NEIGHBOURS; i++, stream_end += sizeof SUBACK)
+        memcpy(stream + stream_end, SUBACK, sizeof SUBACK);
+    return 0;
+}
+
+static int silence(void) {
+    begin();
+    introduce();
+    board.platform.reconnect = reconnect;
+    while (clock_now < 60 * SECOND)
+        if (pump(&board, 100) != 0) abort();
+    printf("%d times reconnected, %d pings\n", reconnected, pings);
+    return 0;
+}
+
 int main(int count, char **arguments) {
+    if (count == 2 && strcmp(arguments[1], "silence") == 0) return silence();
     if (count != 3) return 2;
     seed = strtoull(arguments[1], NULL, 10);
     unsigned long most = strtoul(arguments[2], NULL, 10), added = 0, ended = 0;
@@ -221,8 +264,8 @@ int main(int count, char **arguments) {
             added += (unsigned long)board.others[0].got;
             board.others[0].got = 0;
             if (draw(4) == 0 && board.error == NULL && report(&board) != 0 && board.error == NULL) abort();
-            for (size_t k = 0; k < MICRO_PARAMETERS; k += 100)
-                if (!isfinite(board.model[k])) abort(); /* no model that is not finite is added */
+            if (!is_finite((const uint8_t *)board.model)) abort();
+            if (board.ahead_from >= 0 && !is_finite((const uint8_t *)board.ahead)) abort();
         }
         ended += board.error != NULL;
     }

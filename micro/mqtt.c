@@ -159,5 +159,6 @@ int mqtt_poll(struct mqtt *m, struct mqtt_message *out, uint32_t wait) {
             return handle(m, out, m->buffer + start, body);
         }
         if (got <= 0) return got;
+        m->heard = 1;
     }
 }

@@ -25,6 +25,7 @@ struct mqtt {
     size_t room, have, body, skip;
     uint16_t packet;
     int connected; /* the broker has accepted the connection */
+    int heard;     /* bytes have come */
     int refused;   /* it has refused that, or a subscription */
     uint16_t subscribed;
 };

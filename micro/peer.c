@@ -11,6 +11,8 @@
 #define GRACE (5 * SECOND)      /* within which a neighbour may come back after its will */
 #define OUTAGE (600 * SECOND)     /* within which the broker must be back */
 #define SILENCE (20 * SECOND)    /* after which a neighbour has gone, which sends a heartbeat each second */
+#define DEAFNESS (15 * SECOND)   /* after which the connection is lost, of which nothing at all has come */
+#define PING (7 * SECOND)        /* after which the broker is asked for something */
 #define QUARREL (3 * SECOND)     /* within which a neighbour of another experiment can notice that as well */
 #define REPORT 4                 /* gossip steps between accounts */
 #define REMEMBERED 60            /* gossip steps of which an account states whether they were applied */
@@ -18,15 +20,19 @@
 
 static uint64_t now(struct micro_peer *p) { return p->platform.milliseconds(p->platform.context); }
 
-/* End with a sentence, in which NAME stands between two texts. */
-static int fail(struct micro_peer *p, const char *before, const char *name, const char *after) {
-    if (p->error != NULL) return -1;
+/* Write a sentence, in which NAME stands between two texts. */
+static const char *spell(struct micro_peer *p, const char *before, const char *name, const char *after) {
     size_t at = 0, room = sizeof p->sentence - 1;
     const char *parts[3] = {before, name, after};
     for (int i = 0; i < 3; i++)
         for (const char *c = parts[i]; *c && at < room; c++) p->sentence[at++] = *c;
     p->sentence[at] = 0;
-    p->error = p->sentence;
+    return p->sentence;
+}
+
+/* End with a sentence. */
+static int fail(struct micro_peer *p, const char *before, const char *name, const char *after) {
+    if (p->error == NULL) p->error = spell(p, before, name, after);
     return -1;
 }
 
@@ -243,15 +249,23 @@ static int position(const uint64_t a[2], const struct micro_peer *p) {
     return a[1] < p->step ? -1 : a[1] > p->step;
 }
 
+static float mixed(const struct micro_peer *p, int i, const uint8_t *numbers, size_t k) {
+    float theirs, moved;
+    memcpy(&theirs, numbers + 4 * k, 4);
+    moved = theirs - p->released[k];
+    moved *= p->c->neighbours[i].weight;
+    return p->model[k] + moved;
+}
+
+/* Add a model, unless it is so large that a sum would be infinite: then it is missing. */
 static void add_model(struct micro_peer *p, int i, const uint8_t *numbers) {
-    float weight = p->c->neighbours[i].weight;
-    for (size_t k = 0; k < MICRO_PARAMETERS; k++) {
-        float theirs, moved;
-        memcpy(&theirs, numbers + 4 * k, 4);
-        moved = theirs - p->released[k];
-        moved *= weight;
-        p->model[k] += moved;
-    }
+    for (size_t k = 0; k < MICRO_PARAMETERS; k++)
+        if (!isfinite(mixed(p, i, numbers, k))) {
+            note(p, spell(p, "the model of ", p->c->neighbours[i].name, " is too large to be added; it is left out"));
+            p->others[i].later = 1;
+            return;
+        }
+    for (size_t k = 0; k < MICRO_PARAMETERS; k++) p->model[k] = mixed(p, i, numbers, k);
     p->others[i].got = 1;
 }
 
@@ -498,6 +512,7 @@ static int come_back(struct micro_peer *p) {
     while (p->platform.reconnect != NULL && p->error == NULL && now(p) - since < OUTAGE) {
         if (p->platform.reconnect(p->platform.context) != 0 || open_session(p) != 0) continue;
         p->broken = 0;
+        p->quiet = 0;
         for (int i = 0; i < MICRO_NEIGHBOURS; i++) p->others[i].heard = p->polled;
         p->turn++; /* the broker has published the will */
         return p->announced ? announce(p, WIRE_UP, 0) | pulse(p) : 0;
@@ -510,7 +525,12 @@ static int pump(struct micro_peer *p, uint32_t wait) {
     struct mqtt_message got;
     uint64_t since = now(p);
     int came = p->broken ? -1 : mqtt_poll(&p->mqtt, &got, wait);
-    if (came == 0) p->polled += now(p) - since; /* time without anything, in which this peer has listened */
+    uint64_t listened = came == 0 ? now(p) - since : 0; /* without anything */
+    p->quiet = p->mqtt.heard ? 0 : p->quiet + listened;
+    p->mqtt.heard = 0;
+    if (p->quiet > DEAFNESS) came = -1; /* the network is lost in silence, and no neighbour is to be blamed */
+    else if (p->quiet > PING && p->quiet - listened <= PING && mqtt_ping(&p->mqtt) != 0) came = -1;
+    p->polled += listened;
     if (came < 0) return come_back(p);
     if (came > 0 && receive(p, &got) != 0) return -1;
     if (p->mqtt.refused) return fail(p, "the broker refuses this board; check its login and its rights", "", "");
@@ -580,11 +600,11 @@ static int gossip(struct micro_peer *p) {
     if (send_model(p, -1) != 0) return -1;
     for (int i = 0; i < MICRO_NEIGHBOURS; i++) {
         struct micro_other *n = p->others + i;
-        if (p->ahead_from == i && position(p->ahead_at, p) <= 0) {
+        n->later = p->ahead_from == i && position(p->ahead_at, p) > 0; /* what waits is of a later one still */
+        if (p->ahead_from == i && !n->later) {
             if (position(p->ahead_at, p) == 0) add_model(p, i, (const uint8_t *)p->ahead);
             p->ahead_from = -1;
         }
-        n->later = p->ahead_from == i; /* what waits is of a later one still */
         if (!n->got && n->head > n->next && is_present(p, i) && acknowledge(p, i) != 0) return -1;
     }
     uint64_t since = now(p);
@@ -615,7 +635,7 @@ static int play(struct micro_peer *p) {
         mlp_train(c, p->model, round, &p->mlp, beat, p);
         if (p->error != NULL) return -1;
         if (!is_finite((const uint8_t *)p->model))
-            return fail(p, "the model is not finite after training; lower learning.rate", "", "");
+            return fail(p, "the model is not finite after training; lower learning.rate, or leave out a neighbour whose model is far too large", "", "");
         for (uint32_t step = 0; step < c->gossip_steps; step++) {
             if (step || c->adapt_first) memcpy(p->released, p->model, sizeof p->model);
             if (gossip(p) != 0) return -1;

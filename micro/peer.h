@@ -67,6 +67,7 @@ struct micro_peer {
     struct micro_other others[MICRO_NEIGHBOURS];
     uint8_t identity[32], exchange[32];
     uint64_t polled; /* milliseconds in which nothing came while this peer listened */
+    uint64_t quiet;  /* those since the last byte of the broker */
     uint64_t incarnation, number, account, turn, head, round, step, beat;
     int broken; /* the connection is lost */
     int announced, begun, mixing, waiting, finished, echoed;

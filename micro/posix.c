@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -81,11 +82,13 @@ static void note(void *context, const char *sentence) {
 static int connected(const char *host, const char *port) {
     struct addrinfo wanted, *found = NULL;
     int connection = -1, once = 1;
+    struct timeval most = {15, 0}; /* else a network that swallows everything holds the peer in a call */
     memset(&wanted, 0, sizeof wanted);
     wanted.ai_socktype = SOCK_STREAM;
     if (getaddrinfo(host, port, &wanted, &found) != 0) return -1;
     for (struct addrinfo *each = found; each != NULL && connection < 0; each = each->ai_next) {
         connection = socket(each->ai_family, each->ai_socktype, each->ai_protocol);
+        if (connection >= 0) setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
         if (connection >= 0 && connect(connection, each->ai_addr, each->ai_addrlen) != 0) {
             close(connection);
             connection = -1;

@@ -58,7 +58,7 @@ def former_runs(experiment: Experiment) -> Iterator[FormerSettings]:
 def check_former_runs(experiment: Experiment, *, live: bool) -> None:
     """Refuse a run whose peers begin apart, and would find while they start that an earlier run is not here.
 
-    Live peers compare the settings of all runs from which they go on.
+    Live peers compare the digests of their settings, which cover those of all runs from which they go on.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def check_former_runs(experiment: Experiment, *, live: bool) -> None:
     for former in former_runs(experiment):
         if former.experiment is None and former.apart and live:
             raise InputError(
-                f"{former.folder / KEPT} is gone, from which {later} went on, and live peers compare it; bring it "
+                f"{former.folder / KEPT} is gone, from which {later} went on, and its digest counts; bring it "
                 "back, or name one model for all peers as model.pretrained"
             )
         later = str(former.folder)

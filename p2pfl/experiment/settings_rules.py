@@ -6,6 +6,7 @@ only, never names of algorithms, codecs or robust rules, so the same rules apply
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from p2pfl.core.traits import DataTraits
 from p2pfl.experiment.catalogue import traits_of
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.former_settings import former_runs
+from p2pfl.experiment.timetable import Timetable
 
 FRAGMENTS = "learning.algorithm_options.fragments"
 
@@ -852,6 +854,12 @@ def _asleep(when: When, because: str, remedy: str) -> SettingsRule:
     return SettingsRule("transport.pace", applies, because, remedy, got="a pace with awake or bytes")
 
 
+def _awake_briefly(it: Composition) -> bool:
+    """Return whether a window of this device may end before the members of a round admit it and play the next."""
+    table = Timetable.of(it.experiment.transport.pace)
+    return min((window.seconds for window in table.awake), default=math.inf) < 2 * table.every
+
+
 PACED = (
     SettingsRule(
         "transport.pace",
@@ -869,6 +877,12 @@ PACED = (
         lambda it: it.experiment.learning.weighted and not it.mode.masks,
         "with learning.weighted = true, because the weights drift as devices leave and return hundreds of times",
         "set learning.weighted = false",
+    ),
+    _asleep(
+        lambda it: it.mode.masks and _awake_briefly(it),
+        'with privacy.mode = "{mode}" and hours shorter than twice "every", because the members of one round admit a '
+        "device to the next",
+        "lengthen the hours of awake",
     ),
     _asleep(lambda it: it.algorithm.additive, "with {algorithm}, whose totals need all peers", "leave them out"),
     _asleep(

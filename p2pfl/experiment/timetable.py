@@ -32,6 +32,15 @@ SIZES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 MAX_PAUSE = 31 * DAY
 """Longest ``every``."""
 
+RECENT_ROUNDS = 5
+"""Number of last rounds whose bytes say how many the next one takes."""
+
+EXCESSIVE_ROUNDS = 3
+"""Rounds in a row above the bytes of a day after which a device gives up: one alone may be a flood by others."""
+
+RECENT_DAYS = 4
+"""Number of days whose bytes a device remembers, so that a clock which jumps and comes back loses none."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -51,6 +60,10 @@ class Window:
         passed = (now - self.begin) % DAY
         return now if passed < self.seconds else now + (DAY - passed)
 
+    def left(self, now: float) -> float:
+        """Return the seconds from ``now`` to the end of the window; 0 outside of it."""
+        return max(0.0, self.seconds - (now - self.begin) % DAY)
+
 
 def first_in(windows: Sequence[Window], now: float) -> float:
     """Return the first time from ``now`` on that lies in one of the windows; any time does where there are none.
@@ -62,6 +75,18 @@ def first_in(windows: Sequence[Window], now: float) -> float:
     [1.0, 12.0, 12.25, 22.0]
     """
     return min((window.next(now) for window in windows), default=now)
+
+
+def left_of(windows: Sequence[Window], now: float) -> float:
+    """Return the seconds from ``now`` to the end of the windows; infinite where there are none.
+
+    Examples
+    --------
+    >>> night = parse_hours("22:00-04:00", key="hours")
+    >>> [left_of(night, hour * 3600) / 3600 for hour in (23, 1, 5)], left_of((), 0.0)
+    ([5.0, 3.0, 0.0], inf)
+    """
+    return max((window.left(now) for window in windows), default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -98,16 +123,23 @@ class Timetable:
         Raises
         ------
         ExperimentError
-            A value is no duration, no hours, or no size.
+            A value is no duration, no hours, or no size; or the device sleeps whenever a round may begin.
         """
         if settings is None:
             return cls()
-        return cls(
+        table = cls(
             every=0.0 if settings.every is None else parse_duration(settings.every),
             hours=() if settings.hours is None else parse_hours(settings.hours, key="hours"),
             awake=() if settings.awake is None else parse_hours(settings.awake, key="awake"),
             bytes=None if settings.bytes is None else parse_size(settings.bytes),
         )
+        begins = [window.begin for window in (*table.hours, *table.awake)]
+        if begins and not any(first_in(table.hours, at) == at == first_in(table.awake, at) for at in begins):
+            raise ExperimentError(
+                f'transport.pace.awake is "{settings.awake}", outside of transport.pace.hours = "{settings.hours}" in '
+                "which rounds begin; set it to hours some of which are among those"
+            )
+        return table
 
     @property
     def pauses(self) -> bool:
@@ -152,6 +184,9 @@ class Timetable:
     def wakes(self, now: float, *, position: Position, total: int) -> float:
         """Return the first time from ``now`` on at which this device takes part in a round; ``now`` if it does.
 
+        It takes part in the first round of a day whatever the last ones took, so that a flood keeps no device away for
+        longer than the day.
+
         Parameters
         ----------
         now
@@ -161,8 +196,9 @@ class Timetable:
         total
             Bytes that it has sent and received in the run.
         """
-        if self.bytes is not None and position.spent(total, now=now) + position.most > self.bytes:
-            now = DAY * (math.floor(now / DAY) + 1)
+        if self.bytes is not None and position.began is not None and _day(position.began) == _day(now):
+            fits = position.spent(total, now=now) + max(position.rounds, default=0) <= self.bytes
+            now = now if fits else DAY * (_day(now) + 1)
         return first_in(self.awake, now)
 
 
@@ -173,31 +209,56 @@ class Position(msgspec.Struct, frozen=True):
     ----------
     began
         Time at which its last round began; ``None`` before the first.
-    day, before
-        Day since 1970, and the bytes of the run that were sent and received before that day.
-    most
-        Largest number of bytes of a round so far.
+    days
+        Bytes of the run that were sent and received before a day, by day since 1970, for the last few.
+    rounds
+        Bytes of the last few rounds.
     """
 
     began: float | None = None
-    day: int = -1
-    before: int = 0
-    most: int = 0
+    days: dict[int, int] = {}
+    rounds: tuple[int, ...] = ()
 
     def spent(self, total: int, *, now: float) -> int:
         """Return the bytes of today, of a ``total`` of the run.
 
         Examples
         --------
-        >>> Position(day=1, before=100).spent(250, now=DAY), Position(day=1, before=100).spent(250, now=2 * DAY)
+        >>> Position(days={1: 100}).spent(250, now=DAY), Position(days={1: 100}).spent(250, now=2 * DAY)
         (150, 0)
         """
-        return total - self.before if math.floor(now / DAY) == self.day else 0
+        return total - self.days.get(_day(now), total)
+
+    def excess(self, limit: int) -> int | None:
+        """Return the bytes of the smallest of the last rounds if they all took more than a limit; ``None`` otherwise.
+
+        Examples
+        --------
+        >>> [Position(rounds=rounds).excess(5) for rounds in ((9, 9), (9, 8, 7), (9, 4, 9))]
+        [None, 7, None]
+        """
+        last = self.rounds[-EXCESSIVE_ROUNDS:]
+        return min(last) if len(last) == EXCESSIVE_ROUNDS and min(last) > limit else None
 
     def at(self, total: int, *, now: float) -> Position:
-        """Return the position on the day of ``now``, which begins with a ``total`` of bytes if it is a new one."""
-        today = math.floor(now / DAY)
-        return self if today == self.day else msgspec.structs.replace(self, day=today, before=total)
+        """Return the position at ``now``, whose day begins with a ``total`` of bytes if it is a new one.
+
+        A round that began in the future began now: the clock was ahead then, and is right now.
+        """
+        days = self.days
+        if _day(now) not in days:
+            days = dict([*days.items(), (_day(now), total)][-RECENT_DAYS:])
+        began = None if self.began is None else min(self.began, now)
+        return Position(began, days, self.rounds)
+
+    def after(self, took: int) -> Position:
+        """Return the position after a round that took some bytes."""
+        return Position(self.began, self.days, (*self.rounds, took)[-RECENT_ROUNDS:])
+
+
+def _day(now: float) -> int:
+    """Return the day since 1970."""
+    return math.floor(now / DAY)
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)\Z")

@@ -251,7 +251,8 @@ def last_digest(chain: Path | None) -> str:
     """Return the digest of the last line of a chain, which stands for all of it; empty if it is not here."""
     if chain is None or not chain.is_file():
         return ""
-    return line_digest(read_bounded(chain, largest=LARGEST_CHAIN).splitlines()[-1])
+    lines = read_bounded(chain, largest=LARGEST_CHAIN).splitlines()
+    return line_digest(lines[-1]) if lines else ""
 
 
 class Chain:

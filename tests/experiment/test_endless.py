@@ -37,6 +37,10 @@ def test_a_run_without_an_end_is_written_and_read_as_such():
             ["privacy.mode=secagg", "gossip.steps=1"],
             'with privacy.mode = "secagg", whose whole numbers grow with the rounds; set',
         ),
+        (
+            [NOISE[0], "gossip.steps=1", "learning.stragglers={share=0.05, drop=true}", "topology.peers=20"],
+            "without a clip and noise where another number of peers counts in each round, as with stragglers that are",
+        ),
         (NOISE, "with private noise and no privacy.epsilon, because each round costs privacy and nothing says when"),
         ([*NOISE[:3], "privacy.epsilon=3"], "with privacy.epsilon and no privacy.noise, which would follow from the"),
     ],

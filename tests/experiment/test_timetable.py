@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import check
-from p2pfl.experiment.timetable import DAY, SKEW, Timetable, Window, first_in, parse_duration, parse_hours
+from p2pfl.experiment.timetable import DAY, SKEW, Position, Timetable, Window, first_in, parse_duration, parse_hours
 
 
 def seconds(least, most):
@@ -36,6 +36,13 @@ def test_a_round_begins_no_earlier_than_the_pace_and_within_the_longest_pause(ev
 
 def test_a_clock_that_was_set_back_makes_nobody_wait_for_years():
     assert Timetable(600.0).due(began=2e9, now=5.0) == 605.0
+
+
+@given(seconds(1, DAY), times, seconds(0, 1e9))
+def test_a_clock_that_was_ahead_and_is_set_right_makes_a_peer_wait_for_one_pause(every, now, ahead):
+    table, position = Timetable(every), Position(began=now + ahead).at(0, now=now)
+    assert table.due(began=position.began, now=now + every) == now + every
+    assert position.at(0, now=now + 1).began == position.began
 
 
 @given(seconds(1, DAY), times, seconds(0, 1e6))
@@ -71,6 +78,8 @@ def test_what_are_no_hours_is_refused_in_one_sentence(text):
         ({"hours": "night"}, 'the experiment: transport.pace.hours is "night"; set it to hours of UTC'),
         ({"often": "1 h"}, 'unknown key "transport.pace.often"'),
         ({"every": 600}, "transport.pace.every is 600; set it to text"),
+        ({"hours": "01:00-02:00", "awake": "03:00-04:00"}, 'awake is "03:00-04:00", outside of transport.pace.hours ='),
+        ({"hours": "23:00-01:00", "awake": "01:00-23:00"}, 'awake is "01:00-23:00", outside of transport.pace.hours ='),
         ("10 min", 'transport.pace is "10 min"; set it to a section with keys of its own'),
     ],
 )

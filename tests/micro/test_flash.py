@@ -1,11 +1,15 @@
 """The header of a board is written only of an experiment that the board can play."""
 
+import copy
+
+import msgspec
 import pytest
 
 from boards import MICRO
 from p2pfl.core.errors import ExperimentError
-from p2pfl.experiment import read
+from p2pfl.experiment import Experiment, read
 from p2pfl.network.protocol.wire.wire_codec import VERSION
+from p2pfl.privacy.keys import Identity, Roster, SeededSource
 
 RING = {
     "topology": {"kind": "ring", "peers": 4},
@@ -38,6 +42,67 @@ def test_settings_that_a_board_does_not_have_are_refused_in_a_sentence(flash, ch
     with pytest.raises(ExperimentError) as refused:
         flash.flashed(read(RING, changes=[change]), "peer1")
     assert str(refused.value).startswith(REFUSED[change])
+
+
+def unset_keys(part, beginning=""):
+    """Yield all keys that are empty by default."""
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, msgspec.Struct):
+            yield from unset_keys(value, f"{beginning}{name}.")
+        elif value is None:
+            yield beginning + name
+
+
+def with_value(part, first, *rest):
+    """Return a copy of a part of an experiment in which one key has a value, which nothing else checks."""
+    changed = copy.copy(part)
+    msgspec.structs.force_setattr(changed, first, with_value(getattr(part, first), *rest) if rest else "some")
+    return changed
+
+
+@pytest.mark.parametrize("key", [*unset_keys(Experiment())])
+def test_setting_that_is_empty_by_default_is_read_or_refused_in_a_sentence(flash, key):
+    experiment = with_value(Experiment(), *key.split("."))
+    if (key.startswith(flash.FREE) and key not in flash.BARRED) or key in flash.ANY:
+        flash.check_settings(experiment)
+    else:
+        with pytest.raises(ExperimentError, match=f"a board does not have {key} = .*; set it to its default"):
+            flash.check_settings(experiment)
+
+
+SEEDS = {name: SeededSource(3).bytes(32, purpose="identity", peer=name) for name in ("peer0", "peer1", "peer2")}
+
+
+def listed(tmp_path, roster):
+    roster.write(tmp_path / "roster.toml")
+    return read(RING, changes=[f"trust.roster={tmp_path / 'roster.toml'}"])
+
+
+@pytest.fixture
+def roster():
+    return Roster({name: Identity(seed).public for name, seed in SEEDS.items()})
+
+
+@pytest.mark.parametrize("peer", ["peer0", "peer1"])
+def test_revoked_key_of_a_neighbour_or_of_the_board_is_refused(flash, tmp_path, roster, peer):
+    experiment = listed(tmp_path, roster.revoke(roster.peers[peer], reason="stolen"))
+    with pytest.raises(ExperimentError, match=f'the roster revokes the key of "{peer}"; give it a new identity'):
+        flash.flashed(experiment, "peer1", SEEDS["peer1"])
+
+
+def test_neighbour_that_the_roster_lacks_is_refused(flash, tmp_path, roster):
+    experiment = listed(tmp_path, Roster({name: key for name, key in roster.peers.items() if name != "peer2"}))
+    with pytest.raises(ExperimentError, match='the roster does not contain "peer2"; add its key'):
+        flash.flashed(experiment, "peer1", SEEDS["peer1"])
+
+
+@pytest.mark.parametrize("given", [None, "peer0"])
+def test_board_of_a_roster_has_the_private_key_of_its_name(flash, tmp_path, roster, given):
+    experiment = listed(tmp_path, roster)
+    with pytest.raises(ExperimentError, match="name the file of its private key by --identity"):
+        flash.flashed(experiment, "peer1", given and SEEDS[given])
+    assert flash.octets(SEEDS["peer1"]) in flash.flashed(experiment, "peer1", SEEDS["peer1"])
 
 
 def test_board_has_the_version_of_the_wire_format_of_python():

@@ -32,6 +32,12 @@ def test_hostile_broker_and_neighbour_do_a_board_no_harm(fuzz):
     assert feed(fuzz, seed=7, count=6000) > 10
 
 
+def test_board_reconnects_after_silence_before_it_takes_a_neighbour_for_gone(fuzz):
+    """A network swallows all bytes for a minute of virtual time; the program ends where a neighbour counts as gone."""
+    done = subprocess.run([fuzz, "silence"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "3 times reconnected, 3 pings\n"), done.stderr
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(8))
 def test_many_more_hostile_messages_do_a_board_no_harm(fuzz, seed):

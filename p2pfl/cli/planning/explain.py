@@ -198,9 +198,12 @@ def _participants(resolved: Plan) -> int | None:
 
 
 def _clients(resolved: Plan) -> dict[str, Any] | None:
-    """Return how many clients are invited and count in all rounds of ``simulation.devices``; ``None`` without it."""
+    """Return how many clients are invited and count in all rounds of ``simulation.devices``.
+
+    ``None`` without it, or without a last round.
+    """
     average = average_of(resolved.algorithm)
-    if average is None or average.devices is None:
+    if average is None or average.devices is None or resolved.experiment.endless:
         return None
     rounds = [here for each in range(resolved.experiment.horizon) if (here := average.invitation(each)) is not None]
     counted = [len(here.counted) for here in rounds]

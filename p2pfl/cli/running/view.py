@@ -22,6 +22,9 @@ from p2pfl.results.notices.kinds import Notice, Severity
 from p2pfl.results.records import mean_scores
 from p2pfl.results.summary import describe
 
+MAX_OPEN_ROUNDS = 100
+"""Rounds after which the view forgets one that some peers have not played."""
+
 MINUTE = 60.0
 """Seconds between two lines about rounds in the log of a service."""
 
@@ -92,6 +95,8 @@ class Lines:
                 self.rounds.setdefault(event.round, []).append(event)
                 if len(self.rounds[event.round]) == self.peers:
                     self._ended(self.rounds.pop(event.round))
+                elif (oldest := min(self.rounds)) < event.round - MAX_OPEN_ROUNDS:  # some peers skipped it
+                    del self.rounds[oldest]
             case Progress():
                 self._progress(event)
             case Notice():

@@ -245,13 +245,20 @@ def check_company(asked: Composition, average: Averaging | None, protected: Prot
     Raises
     ------
     ExperimentError
-        A peer that counts and its colluders would learn a model that they do not hold.
+        A peer that counts and its colluders would learn a model that they do not hold; or nobody can say so, because
+        the rounds have no end.
     """
     experiment = asked.experiment
     bare = protected.settings.mask and not protected.claimed and not experiment.learning.example_noise
     if average is None or not average.partial or not asked.mode.masks or asked.algorithm.additive or not bare:
         return
     needed = experiment.privacy.colluders + 2
+    if experiment.endless and not average.alike:
+        raise ExperimentError(
+            f'rounds = "endless" does not work with privacy.mode = "{experiment.privacy.mode}" without a clip and '
+            "noise where another number of peers counts in each round, as with stragglers that are dropped, because "
+            "some round would have too few; set rounds to a number, or privacy.clip and privacy.noise"
+        )
     few, round = average.fewest(experiment.horizon, enough=needed)
     if few < needed:
         one = "1 peer counts" if few == 1 else f"{few} peers count"

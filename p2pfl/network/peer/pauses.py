@@ -68,7 +68,7 @@ class Pauses:
         AsleepError
             This device does not take part in it.
         RunError
-            A round takes more bytes than the device may send and receive on a day.
+            Several rounds in a row took more bytes than the device may send and receive on a day.
         """
         table, connection = self.table, self.connection
         self._count()
@@ -94,13 +94,14 @@ class Pauses:
         return self.connection.bytes_out + self.connection.bytes_in
 
     def _count(self) -> None:
-        """Note what the last round took, and the begin of a day."""
-        took = 0 if self._first else self._total - self._before
-        position = self.position.at(self._total, now=self.now())
-        self.position = msgspec.structs.replace(position, most=max(position.most, took))
-        if self.table.bytes is not None and self.position.most > self.table.bytes:
+        """Note what the last round took."""
+        if self._first:
+            return
+        self.position = self.position.after(self._total - self._before)
+        limit = self.table.bytes
+        if limit is not None and (excess := self.position.excess(limit)) is not None:
             raise RunError(
-                f"a round takes {self.position.most:,} bytes, and transport.pace.bytes permits {self.table.bytes:,} a "
+                f"each of the last rounds took {excess:,} bytes or more, and transport.pace.bytes permits {limit:,} a "
                 "day; raise it, or take a smaller model or fewer neighbours"
             )
 
@@ -111,8 +112,9 @@ class Pauses:
             raise AsleepError(wakes)
 
     def _left(self) -> float:
-        """Return the seconds until the next round may begin."""
+        """Return the seconds until the next round may begin; note what the clock says, which may have been set."""
         now = self.now()
+        self.position = self.position.at(self._total, now=now)
         own = self.table.due(began=self.position.began, now=now) - now
         session = self.connection.session
         if not (self._first and session.pauses):

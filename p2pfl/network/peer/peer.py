@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -17,7 +18,7 @@ from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.swarm_agreement import scale
-from p2pfl.experiment.timetable import Timetable, first_in
+from p2pfl.experiment.timetable import Timetable, first_in, left_of
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
@@ -54,6 +55,9 @@ from p2pfl.results.spending.stated import BudgetStop
 
 ANYBODY = 1e-9
 """Share of the neighbours of which one is enough."""
+
+MEETING = 10.0
+"""Seconds for which a device that sleeps looks for neighbours, however late it is."""
 
 
 class Peer:
@@ -338,8 +342,11 @@ class Peer:
         if not table.sleeps:
             await gather_neighbours(connection, self.keeper, plan=self.plan, notify=self._notify)
             return
-        within = self.plan.experiment.transport.gathering.seconds
-        while await connection.gather(quorum=ANYBODY, within=within) is not None:
+        seconds = self.plan.experiment.transport.gathering.seconds
+        while True:
+            within = min(seconds, max(MEETING, left_of(table.awake, self.clock())))
+            if await connection.gather(quorum=ANYBODY, within=within) is None:
+                return
             if self.membership.over:
                 rounds = self.plan.experiment.rounds
                 kept = self.keeper.former.kept[0].round if self.keeper.former.kept else 0
@@ -364,7 +371,14 @@ class Peer:
         joins = plan.commits and not over
         if joins and plan.protection.wanted.departures != "go_on" and self.session.shared.progress.running:
             raise ResumeError(explain_exclusion(self.name))
-        chosen, number = await resume_peer(self.connection, self.keeper, joins=joins)
+        awake = Timetable.of(plan.experiment.transport.pace).awake
+        left = max(MEETING, left_of(awake, self.clock()))
+        try:
+            async with asyncio.timeout(None if left == math.inf else left):
+                chosen, number = await resume_peer(self.connection, self.keeper, joins=joins)
+        except TimeoutError:  # the members of no round of its hours have admitted this device
+            await self.connection.leave(done=False)
+            raise AsleepError(first_in(awake, self.clock())) from None
         first = FirstRound(number, chosen, over)
         if first.late and not first.over:
             again = self.keeper.former.journal is not None

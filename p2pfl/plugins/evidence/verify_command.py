@@ -14,6 +14,7 @@ from p2pfl.core.errors import P2PFLError
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.experiment.file.reading import draft
+from p2pfl.experiment.former_settings import check_former_runs
 from p2pfl.experiment.partitionings import partitioning
 from p2pfl.plugins.evidence.crate import write_crate
 from p2pfl.plugins.evidence.evidence_commands import VerifyOptions
@@ -75,9 +76,10 @@ def _experiment(chains: list[PeerEvidence], *, trust: bool) -> Experiment | None
 def _settings(chains: list[PeerEvidence], *, trust: bool) -> list[Difference]:
     """Return the peers that began with another experiment than the one beside their evidence."""
     files = {own.folder: own.folder / "experiment.toml" for own in chains}
-    digests = {
-        folder: experiment_digest(read(path, trust_code=trust)) for folder, path in files.items() if path.is_file()
-    }
+    settings = {folder: read(path, trust_code=trust) for folder, path in files.items() if path.is_file()}
+    for experiment in settings.values():
+        check_former_runs(experiment, live=True)
+    digests = {folder: experiment_digest(experiment) for folder, experiment in settings.items()}
     return [
         Difference(own.peer, -1, "it began with another experiment than the experiment.toml beside it")
         for own in chains
@@ -89,11 +91,11 @@ def _former_runs(chains: list[PeerEvidence]) -> tuple[list[Difference], list[str
     """Return the peers that went on from another run than their settings name, and of whom nobody can tell here."""
     differences, unknown = list[Difference](), list[str]()
     for own in chains:
-        stated = {began.follows for began in own.beginnings} - {""}
+        stated = {began.follows for began in own.beginnings}
         path = own.folder / "experiment.toml"
-        pretrained = draft(path).model.pretrained if stated and path.is_file() else None
+        pretrained = draft(path).model.pretrained if path.is_file() else None
         former = last_digest(former_chain(pretrained, own.peer))
-        if stated and not former:
+        if stated - {former, ""} and not former:
             unknown.append(f"from which run {own.peer} went on, because its evidence of that run is not here")
         elif stated - {former}:
             sentence = "it went on from another run, or from other evidence, than the one that its settings name"

@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 
 from p2pfl.experiment.accounts import uncounted_start
 from p2pfl.experiment.file.reading import check, write
-from p2pfl.results.evidence import last_digest, read_chain
+from p2pfl.privacy.keys import Identity, key_text
+from p2pfl.results.evidence import Chain, PeerBegan, last_digest, read_chain
 
 EXPERIMENT = """
 name = "plant"
@@ -93,6 +94,48 @@ def test_live_peers_go_on_as_in_a_simulation_and_their_evidence_names_the_former
     said = p2pfl("verify", then)
     assert said.status == 1
     assert "peer0: it went on from another run, or from other evidence, than the one" in said.err
+
+
+def began(run, *, follows=""):
+    """Write the first entry of the evidence of peer0 of a run, with what it says of the run before."""
+    facts = {"peer": "peer0", "incarnation": 0, "swarm": "s", "experiment": "0" * 64, "statement": "", "roster": ""}
+    identity, chain = Identity(bytes(range(32))), run / "peers" / "peer0.evidence.jsonl"
+    chain.parent.mkdir(parents=True, exist_ok=True)
+    more = {"key": key_text(identity.public), "versions": {}, "code": {}, "data": None, "charge": None}
+    Chain(chain, identity).append(PeerBegan(**facts, **more, follows=follows))
+    return chain
+
+
+def test_verify_names_a_peer_that_says_nothing_of_the_run_from_which_it_went_on(p2pfl, place):
+    former = began(place / "first")
+    (place / "first" / "experiment.toml").write_text(EXPERIMENT.format(rounds=2))
+    then = place / "then"
+    chain = began(then, follows=last_digest(former))
+    start = f'[model]\npretrained = "{place}/first/peers/peer0.safetensors"\n'
+    (then / "experiment.toml").write_text(EXPERIMENT.format(rounds=2).replace("[model]\n", start))
+    went_on = "peer0: it went on from another run"
+    assert went_on not in p2pfl("verify", then).err
+    began(then)  # it begins again, and leaves the digest out
+    said = p2pfl("verify", then)
+    assert said.status == 1
+    assert went_on in said.err
+    chain.unlink()
+    began(then)
+    assert went_on in p2pfl("verify", then).err
+
+
+def test_empty_evidence_of_a_former_run_is_no_evidence(tmp_path):
+    (tmp_path / "ada.evidence.jsonl").touch()
+    assert last_digest(tmp_path / "ada.evidence.jsonl") == ""
+
+
+def test_verify_refuses_settings_that_name_their_own_models(p2pfl, place):
+    began(place / "then")
+    start = f'[model]\npretrained = "{place}/then/peers/{{peer}}.safetensors"\n'
+    (place / "then" / "experiment.toml").write_text(EXPERIMENT.format(rounds=2).replace("[model]\n", start))
+    said = p2pfl("verify", place / "then")
+    assert said.status == 2
+    assert "begins with its own models" in said.err
 
 
 def test_one_model_of_all_is_the_start_of_all_and_of_a_peer_that_joins(p2pfl):

@@ -63,6 +63,14 @@ def test_a_log_has_one_line_for_each_round_when_all_peers_have_ended_it(resolved
     )
 
 
+def test_rounds_that_a_peer_skips_do_not_stay_in_memory(resolved):
+    lines = view.Lines(resolved, peers=2, quiet=True)
+    for round in range(1000):
+        lines.observe(record("peer0", round=round))
+    assert len(lines.rounds) <= view.MAX_OPEN_ROUNDS + 1
+    assert 999 in lines.rounds
+
+
 def test_a_peer_that_is_done_waits_for_nobody(resolved, capsys):
     lines = view.Lines(resolved, peers=1, quiet=False)
     lines.observe(learning("peer0"))

@@ -4,6 +4,7 @@ Time is that of the processor in the loop's thread, as a busy machine makes a cl
 """
 
 import asyncio
+import gc
 import time
 from asyncio import events
 
@@ -37,7 +38,7 @@ TOTALS = {
 
 @pytest.fixture
 def blocks(monkeypatch):
-    """Return the seconds of the processor that each turn of a loop takes, longest first, with what it ran."""
+    """Yield the seconds of the processor that each turn of a loop takes, longest first, with what it ran."""
     found = []
     turn = events.Handle._run
 
@@ -49,7 +50,10 @@ def blocks(monkeypatch):
             found.append((time.thread_time() - begun, repr(handle)[:200]))
 
     monkeypatch.setattr(events.Handle, "_run", timed)
-    return found
+    gc.collect()
+    gc.freeze()  # what other tests have left takes the collector longer than a service of its own
+    yield found
+    gc.unfreeze()
 
 
 async def start(experiment, names, **options):

@@ -1,6 +1,7 @@
 """Peers that pause between rounds, in virtual time."""
 
 import asyncio
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -145,3 +146,21 @@ def test_peers_without_a_last_round_go_on_until_they_are_stopped_and_again_when_
 
     fleet = run(stopped)
     assert [later - earlier for earlier, later in pairwise(fleet.seconds())] == pytest.approx([600.0] * 24, abs=2)
+
+
+def test_a_clock_that_was_ahead_and_is_set_right_costs_a_peer_one_pause_and_no_days(tmp_path):
+    async def right():
+        fleet = Fleet(['transport.pace={every = "10 min"}', "rounds=6", "topology.peers=3"], tmp_path)
+        clock = fleet.clock
+        ahead = timedelta(days=5)
+        fleet.skews["peer1"] = ahead.total_seconds()
+        fleet.start()
+        await until(fleet, lambda now: all(peer.done == 2 for peer in now.values()) and paused(now))
+        fleet.now["peer1"]._now = clock
+        await fleet.end()
+        return fleet
+
+    fleet = run(right)
+    begun = [round for round in fleet.records["peer1"] if round.received]
+    assert len(begun) >= 3
+    assert fleet.seconds("peer1")[-1] < 6 * 600 + 660

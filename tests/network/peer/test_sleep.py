@@ -3,12 +3,15 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from p2pfl.core.errors import ExperimentError, RunError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.timetable import DAY, Position, Timetable, parse_hours
+from p2pfl.network.peer.launch.incarnations import Incarnations
+from p2pfl.network.peer.pauses import AsleepError, Pauses
 from swarms import SMALL
 from virtual_fleet import Fleet, run
 
@@ -75,7 +78,7 @@ def test_a_device_sleeps_once_its_bytes_of_the_day_are_spent_and_comes_back_the_
 @pytest.mark.fast
 def test_a_device_takes_part_while_the_next_round_fits_into_its_bytes_of_the_day():
     table = Timetable(bytes=1000, awake=parse_hours("06:00-08:00, 22:00-23:00", key="awake"))
-    seven, spent = 7 * 3600.0, Position(day=0, before=50, most=200)
+    seven, spent = 7 * 3600.0, Position(began=0.0, days={0: 50}, rounds=(100, 200, 150))
     assert table.wakes(seven, position=spent, total=850) == seven
     assert table.wakes(seven, position=spent, total=851) == DAY + 6 * 3600
     assert table.wakes(9 * 3600.0, position=spent, total=0) == 22 * 3600
@@ -83,9 +86,126 @@ def test_a_device_takes_part_while_the_next_round_fits_into_its_bytes_of_the_day
 
 
 @pytest.mark.fast
+def test_a_clock_that_jumps_to_another_day_and_back_loses_no_bytes_of_today():
+    position = Position().at(100, now=5 * DAY)
+    for day in (0, 5, 9, 5):
+        position = position.at(400, now=day * DAY)
+    assert position.spent(500, now=5 * DAY) == 400
+
+
+class Metered:
+    """Clock and bytes of a device whose connection is quiet."""
+
+    def __init__(self, bytes, *, now, every=0.0):
+        self.at, self.bytes_in, self.bytes_out = now, 0, 0
+        self.session = SimpleNamespace(pauses=False, has_begun=lambda _: False)
+        self.session.shared = SimpleNamespace(progress=SimpleNamespace(running=False))
+        self.table, self.played, self.position = Timetable(every=every, bytes=bytes), {}, None
+
+    def clock(self):
+        return self.at
+
+    def submit(self, request):
+        pass
+
+    async def until(self, _, *, by):
+        self.at = by
+
+    async def day(self, sizes):
+        """Play rounds of some sizes, until it sleeps; then the next day begins."""
+        pauses = Pauses(self.table, now=self.clock, connection=self, position=self.position)
+        try:
+            for round, size in enumerate(sizes):
+                await pauses.before(round)
+                day = int(self.at // DAY)
+                self.bytes_in += size
+                self.played[day] = self.played.get(day, 0) + size
+        except AsleepError as asleep:
+            self.at = asleep.wakes
+        self.position = pauses.position
+
+
+@pytest.mark.fast
+def test_the_first_round_after_midnight_counts_among_the_bytes_of_its_day():
+    device = Metered(50, now=22 * 3600.0, every=3600.0)
+
+    async def days():
+        for _ in range(5):
+            await device.day([20] * 100)
+
+    asyncio.run(days())
+    assert len(device.played) > 3
+    assert set(device.played.values()) == {40}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("flood", [30, 49, 51, 500])
+def test_a_flood_costs_a_device_one_day_and_neither_ends_it_nor_lowers_its_later_days(flood):
+    device = Metered(50, now=3600.0)
+
+    async def days():
+        await device.day([1, 1, flood, *[1] * 100])
+        for _ in range(6):
+            await device.day([1] * 100)
+
+    asyncio.run(days())
+    assert [device.played.get(day, 0) for day in (5, 6)] == [50, 50]
+    assert all(device.played[day] > 0 for day in range(7))
+
+
+@pytest.mark.fast
+def test_a_device_that_waits_for_neighbours_without_a_limit_sleeps_at_the_end_of_its_hours(tmp_path):
+    async def alone():
+        own = {"peer1": {"awake": "00:00-00:30, 04:00-05:00"}}
+        fleet = Sleepers([PACE, "transport.gather={seconds = inf}", "topology.peers=2"], tmp_path, own=own)
+        fleet.start("peer1")
+        await asyncio.sleep(3600)
+        phase = fleet.now["peer1"].phase
+        await fleet.kill("peer1")
+        return phase
+
+    assert run(alone) == "asleep"
+
+
+def test_a_device_that_no_round_admits_sleeps_at_the_end_of_its_hours_and_joins_later(tmp_path):
+    async def joins():
+        hours = {"hours": "00:00-00:10, 04:00-06:00"}
+        own = dict.fromkeys(("peer0", "peer2", "peer3"), hours) | {
+            "peer1": hours | {"awake": "00:00-01:00, 04:00-06:00"}
+        }
+        fleet = Sleepers([PACE, "rounds=12", *MASKS], tmp_path, own=own)
+        fleet.start()
+        await asyncio.sleep(300)
+        await fleet.kill("peer1")
+        fleet.start("peer1", resume=True)
+        await asyncio.sleep(5400)
+        phase = fleet.now["peer1"].phase
+        await asyncio.gather(*(fleet.tasks[name] for name in fleet.names if name != "peer1"))
+        await fleet.kill("peer1")
+        return phase, fleet
+
+    phase, fleet = run(joins)
+    assert phase == "asleep"
+    assert max(record.received for record in fleet.records["peer0"] if record.round > 3) == 3
+    assert all(record.received >= 2 for record in fleet.records["peer0"])
+
+
+@pytest.mark.fast
+def test_a_clock_that_is_set_back_lengthens_no_sleep():
+    async def slept():
+        loop, back = asyncio.get_running_loop(), 10 * DAY
+        peer = SimpleNamespace(phase="", clock=lambda: loop.time() + (back if loop.time() < 100 else 0.0))
+        incarnations = Incarnations(None, None, None, None, peer)
+        await incarnations._sleep(back + 3600.0)
+        return loop.time()
+
+    assert run(slept) <= 3600 + 180
+
+
 def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
     async def ended():
-        fleet = Sleepers([PACE, "rounds=endless"], tmp_path, own={"peer1": {"bytes": "3 kB"}})
+        pace = 'transport.pace={every = "8 h"}'
+        fleet = Sleepers([pace, "rounds=endless", "topology.peers=2"], tmp_path, own={"peer1": {"bytes": "2 kB"}})
         fleet.start()
         try:
             await fleet.tasks["peer1"]
@@ -93,7 +213,8 @@ def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
             await fleet.kill()
 
     with pytest.raises(
-        RunError, match=r"a round takes [\d,]+ bytes, and transport.pace.bytes permits 3,000 a day; raise"
+        RunError,
+        match=r"each of the last rounds took [\d,]+ bytes or more, and transport.pace.bytes permits 2,000 a day",
     ):
         run(ended)
 
@@ -107,12 +228,16 @@ def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
             'with privacy.departures = "wait", under which all wait for a peer that leaves; leave them out, or',
         ),
         (["learning.weighted=true"], "with learning.weighted = true, because the weights drift as devices leave and"),
+        (
+            [*MASKS, 'transport.pace={awake = "01:00-02:00", every = "40 min"}'],
+            'with privacy.mode = "pairwise" and hours shorter than twice "every", because',
+        ),
         (["learning.stop=0.1"], "with learning.stop, on which all peers decide together; leave one of them out"),
         (["learning.consensus=true"], "with learning.consensus, on which all peers decide together"),
         (["privacy.mode=secagg"], 'with privacy.mode = "secagg", whose sums need the same senders in all rounds'),
     ],
 )
 def test_where_all_have_to_be_there_a_device_may_not_sleep(changes, sentence):
-    asleep = read(SMALL, changes=[*COMPLETE, *changes, 'transport.pace={awake = "01:00-02:00"}'])
+    asleep = read(SMALL, changes=[*COMPLETE, 'transport.pace={awake = "01:00-02:00"}', *changes])
     with pytest.raises(ExperimentError, match=sentence):
         plan(asleep, only=["peer1"])

@@ -92,10 +92,14 @@ class Incarnations:
             self.peer = self.begin(former, self.peer.me.incarnation + 1)
 
     async def _sleep(self, wakes: float) -> None:
-        """Wait until a time in seconds since 1970; people and networks set the clock meanwhile."""
+        """Wait until a time in seconds since 1970; people and networks set the clock meanwhile.
+
+        A clock that was ahead and is set right lengthens no sleep: whoever wakes too early sleeps again.
+        """
         self.peer.phase = "asleep"
-        left = wakes - self.peer.clock()
-        while left > 0:
+        time, left = asyncio.get_running_loop().time, wakes - self.peer.clock()
+        by = time() + left + 2 * LOOK
+        while left > 0 and time() < by:
             await asyncio.sleep(min(left, LOOK))
             left = wakes - self.peer.clock()
 
