@@ -53,6 +53,7 @@ def configure(
     host: str,
     port: int,
     public: Iterable[str] = (),
+    certified: Iterable[str] = (),
     issuer: Issuer | None = None,
 ) -> list[str]:
     """Write the files of mosquitto and the credentials of each peer; passwords, key and certificate are made once.
@@ -72,6 +73,8 @@ def configure(
         Address to listen on.
     public
         Other host names by which peers reach it.
+    certified
+        Without passwords, the names to which access is limited; all certificates have access if there are none.
     issuer
         Authority that signs its certificate; without one, the broker signs it itself.
 
@@ -100,7 +103,7 @@ def configure(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         before = (folder / "acl").read_text("utf-8") if (folder / "acl").exists() else ""
-        _write(folder / "acl", acl(rights, before=before), mode=0o600)
+        _write(folder / "acl", acl(rights, names=names or certified, before=before), mode=0o600)
         _write(
             folder / "mosquitto.conf", configuration(folder, host=host, port=port, passwords=bool(names)), mode=0o644
         )
@@ -165,28 +168,46 @@ def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str
     return "\n".join(lines) + "\n"
 
 
-def acl(rights: Mapping[str, Iterable[str]], *, before: str = "") -> str:
-    """Return the text of the access list: patterns in which mosquitto inserts the name of the client.
+def acl(rights: Mapping[str, Iterable[str]], *, names: Iterable[str] = (), before: str = "") -> str:
+    """Return the text of the access list.
 
     Parameters
     ----------
     rights
-        Topic filters of a swarm by ``read`` and ``write``.
+        Topic filters of a swarm by ``read`` and ``write``, with ``%u`` for the name of a client.
+    names
+        Clients of the swarm, which alone have these rights; without any, all clients have them.
     before
-        The list so far. What it has of other swarms, by the first three levels of the topics, stays.
+        The list so far. What it has of other swarms, by the first three levels of the topics, stays; so do clients.
 
     Examples
     --------
-    >>> print(acl({"write": ["peer/%u/state"], "read": ["peer/+/state"]}), end="")
-    pattern write peer/%u/state
-    pattern read peer/+/state
+    >>> print(acl({"write": ["peer/%u/state"], "read": ["peer/+/state"]}, names=["ada"]), end="")
+    user ada
+    topic write peer/ada/state
+    topic read peer/+/state
     """
-    lines = [f"pattern {kind} {each}" for kind, filters in rights.items() for each in filters]
-    ours = {_swarm_of(line) for line in lines}
-    swarms = dict[str, list[str]]()
-    for line in [*(each for each in before.splitlines() if _swarm_of(each) not in ours), *lines]:
-        swarms.setdefault(_swarm_of(line), []).append(line)
-    return "".join(f"{line}\n" for swarm in sorted(swarms) for line in swarms[swarm])
+    filters = [(kind, each) for kind, listed in rights.items() for each in listed]
+    ours = {_swarm_of(each) for _, each in filters}
+    clients, sections, user = {*names}, dict[tuple[str, str], list[str]](), ""
+    for line in before.splitlines():
+        word, _, rest = line.partition(" ")
+        owner = "" if word == "pattern" else user
+        if word == "user":
+            user = rest
+        elif _swarm_of(line) not in ours:
+            sections.setdefault((owner, _swarm_of(line)), []).append(line)
+        elif owner and clients:
+            clients.add(owner)
+    for kind, each in filters:
+        for client in clients or {""}:
+            line = f"topic {kind} {each.replace('%u', client)}" if client else f"pattern {kind} {each}"
+            sections.setdefault((client, _swarm_of(each)), []).append(line)
+    lines = list[str]()
+    for owner in sorted({owner for owner, _ in sections}):  # lines of no client come first
+        lines += [f"user {owner}"] if owner else []
+        lines += [line for key in sorted(sections) if key[0] == owner for line in sections[key]]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _swarm_of(line: str) -> str:

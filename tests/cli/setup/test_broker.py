@@ -124,7 +124,7 @@ def test_a_configuration_is_written_for_the_peers_of_an_experiment(p2pfl, place)
     names = sorted(path.name for path in (place / "broker" / "credentials").iterdir())
     assert names == ["peer0.toml", "peer1.toml", "peer2.toml"]
     assert stat.S_IMODE((place / "broker" / "credentials").stat().st_mode) == 0o700
-    assert "p2pfl/v1/small/peer/%u/state" in (place / "broker" / "acl").read_text()
+    assert "user peer1\ntopic write p2pfl/v1/small/peer/peer1/state\n" in (place / "broker" / "acl").read_text()
     assert "listener 8883 127.0.0.1" in (place / "broker" / "mosquitto.conf").read_text()
 
 
@@ -132,7 +132,7 @@ def test_an_observer_gets_a_password_of_its_own(p2pfl, place):
     said = p2pfl("broker", "small.toml", "--config", "watched", "--observer", "ops")
     assert said.status == 0, said.err
     assert (place / "watched" / "credentials" / "ops.toml").is_file()
-    assert "pattern write p2pfl/v1/small/watch/%u/to/+" in (place / "watched" / "acl").read_text()
+    assert "topic write p2pfl/v1/small/watch/ops/to/+" in (place / "watched" / "acl").read_text()
 
 
 @pytest.mark.parametrize(

@@ -57,16 +57,60 @@ def join(place, url):
     return joined
 
 
-def test_mosquitto_warns_of_nothing_but_what_all_may_read_as_the_page_says(place):
-    with started(place) as broker:
-        printed = os.pread(broker._log.fileno(), 2**16, 0).decode()
-    for_all = [line for line in (place / "acl").read_text().splitlines() if "%u" not in line]
+def test_mosquitto_warns_of_nothing_but_what_all_may_read_as_the_page_says(place, tmp_path):
+    def warnings(folder):
+        with started(folder) as broker:
+            printed = os.pread(broker._log.fileno(), 2**16, 0).decode()
+        return [line.partition(": ")[2] for line in printed.splitlines() if "Warning" in line]
+
+    assert warnings(place) == []
+    folder = tmp_path / "all"
+    folder.mkdir()
+    (folder / "ca.pem").write_bytes((place / "broker.pem").read_bytes())
+    configure(folder, rights=rights("clinic"), peers=[], host="127.0.0.1", port=8883)
+    reachable(folder)
+    for_all = [line for line in (folder / "acl").read_text().splitlines() if "%u" not in line]
     assert {line.split()[1] for line in for_all} == {"read"}
     said = [f"Warning: ACL pattern '{line.split()[2]}' does not contain '%c' or '%u'." for line in for_all]
-    assert [line.partition(": ")[2] for line in printed.splitlines() if "Warning" in line] == said
+    assert warnings(folder) == said
     page = (Path(__file__).parents[3] / "docs" / "brokers.md").read_text("utf-8")
     assert f"prints {['no', 'one', 'two', 'three'][len(said)]} warnings" in page
     assert said[0] in page
+
+
+async def test_a_peer_of_one_swarm_reads_and_writes_nothing_of_another_on_the_same_broker(tmp_path):
+    folder = tmp_path / "broker"
+    for swarm, peers in (("alpha", ["ada", "bob"]), ("beta", ["bob", "cat"]), ("alpha", ["ada"])):
+        configure(folder, rights=rights(swarm), peers=peers, host="127.0.0.1", port=8883)
+    reachable(folder)
+    beta = "p2pfl/v1/beta/peer"
+
+    async def scenario(url):
+        def joined(peer):
+            shown = login(folder / "credentials", peer=peer, environment={})
+            with_password = {"user": shown.user, "password": shown.password, "ca": folder / "broker.pem"}
+            return MqttTransport(url, version=5, **with_password).join(f"{peer}-1")
+
+        async with joined("ada") as ada, joined("bob") as bob, joined("cat") as cat:
+            await ada.subscribe(f"{beta}/+/state", "p2pfl/v1/alpha/peer/bob/state")
+            await cat.subscribe(f"{beta}/cat/in/+", f"{beta}/bob/state")
+            for topic in (
+                f"{beta}/cat/in/ada",
+                f"{beta}/ada/state",
+                f"{beta}/ada/pub/0",
+                "p2pfl/v1/beta/watch/ada/to/cat",
+            ):
+                with pytest.raises(RefusedError, match="Not authorized"):
+                    await ada.publish(topic, b"from another swarm")
+            await cat.publish(f"{beta}/cat/state", b"not for ada")
+            await bob.publish(f"{beta}/bob/state", b"of both")
+            await bob.publish(f"{beta}/cat/in/bob", b"hello")
+            assert {(await anext(cat)).data for _ in range(2)} == {b"of both", b"hello"}
+            await bob.publish("p2pfl/v1/alpha/peer/bob/state", b"of both")  # the third call has not named it
+            assert (await anext(ada)).topic == "p2pfl/v1/alpha/peer/bob/state"
+
+    with started(folder) as broker:
+        await asyncio.wait_for(scenario(broker.url.replace("mqtt:", "mqtts:")), 20)
 
 
 async def test_a_peer_publishes_as_itself_and_into_inboxes_and_as_nobody_else(join):
@@ -253,11 +297,19 @@ async def test_an_observer_asks_in_its_own_name_and_reads_what_is_for_it_alone(j
         assert (await anext(bob)).data == b"last"
 
 
-def test_the_access_list_is_patterns_alone():
+def test_the_access_list_has_patterns_for_clients_without_names_and_topics_for_others():
     lines = acl(rights("clinic")).splitlines()
     assert all(line.startswith(("pattern read ", "pattern write ")) for line in lines)
     assert f"pattern write {ROOT}/%u/state" in lines
     assert all("%u" in line for line in lines if "write" in line)
+    named = acl(rights("clinic"), names=["ada"], before=acl(rights("ward"), names=["bob", "ada"])).splitlines()
+    assert [line for line in named if not line.startswith(("topic read p2pfl/v1/", "topic write p2pfl/v1/"))] == [
+        "user ada",
+        "user bob",
+    ]
+    assert not [line for line in named[named.index("user bob") :] if "clinic" in line]
+    again = acl(rights("ward"), names=["bob"], before="\n".join(named))
+    assert again.splitlines() == named
 
 
 def test_a_login_comes_from_a_file_or_the_environment(tmp_path):

@@ -182,12 +182,30 @@ def test_a_second_experiment_changes_nothing_of_the_first_and_devices_keep_their
             assert (fleet.home / peer / name).read_bytes() == (first.out / peer / name).read_bytes()
     merged = (first.out / "broker" / "acl").read_text().splitlines()
     assert {*lines} < {*merged}
-    assert {*merged} - {*lines} == {line.replace("plant", "stream") for line in lines}
+    assert {*merged} - {*lines} == {line.replace("plant", "stream") for line in lines if not line.startswith("user ")}
     bundles(place)  # and the other way round
     assert (first.out / "broker" / "acl").read_text().splitlines() == merged
     assert {peer: contents(first.out / peer) for peer in PEERS} == before
     fleet.signer(now=NOW).revoke(["peer1"], reason="stolen")
     assert len([*x509.load_pem_x509_crl((first.out / "broker" / "revoked.pem").read_bytes())]) == 1
+
+
+def test_nobody_is_a_peer_of_one_experiment_and_an_observer_of_another(place):
+    """Who has a certificate for a name has its rights in both swarms."""
+    text = (place / "plant.toml").read_text() + '\n[telemetry]\nshare = "health"\n'
+    (place / "plant.toml").write_text(text)
+    bundles(place)
+    (place / "pair.edgelist").write_text("x ops\n")
+    text = text.replace('"plant"', '"stream"').replace('"complete"\npeers = 3', '"pair.edgelist"')
+    (place / "stream.toml").write_text(text)
+    for name, observer, refused in (("stream", "peer0", "peer0"), ("plant", "ops", None), ("stream", "eve", "ops")):
+        fleet = Fleet.open(str(place / f"{name}.toml"), out=place / "fleet", trust_code=True)
+        kinds, wheel = device_kinds([], peers=fleet.peers), place / "p2pfl_mqtt-0.2.0-py3-none-any.whl"
+        expected = contextlib.nullcontext()
+        if refused:
+            expected = pytest.raises(InputError, match=f'"{refused}" cannot be an observer; .* no name of a peer')
+        with expected:
+            fleet.write(brokers=["mqtts://127.0.0.1:8883"], kinds=kinds, wheel=wheel, now=NOW, observers=[observer])
 
 
 def test_an_experiment_with_the_name_of_a_folder_of_the_fleet_is_refused(place):

@@ -191,7 +191,9 @@ class Fleet:
                 raise InputError(
                     f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
                 )
-        check_observers(observers, peers=self.peers)
+        watching = {path.name for path in self._find("observers/*") if path.is_dir()}
+        bundled = {path.parent.name for path in self._find(f"*/{HASH_FILE}")}
+        check_observers(sorted({*observers, *watching}), peers={*self.peers, *bundled})
         if observers and self.experiment.telemetry.share == "none":
             raise InputError(
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
@@ -362,6 +364,10 @@ class Fleet:
         folders = [self.out, *sorted(path for path in self.out.iterdir() if not (path / HASH_FILE).exists())]
         return [path for path in folders if path != self.home and (path / "roster.toml").is_file()]
 
+    def _find(self, pattern: str) -> list[Path]:
+        """Return the paths of a pattern in the folders of all experiments of the fleet."""
+        return [*self.out.glob(pattern), *self.out.glob(f"*/{pattern}")]
+
     def _write_brokers(
         self, addresses: Sequence[Address], authority: Authority, signer: RosterSigner
     ) -> Iterator[Sequence[str]]:
@@ -378,6 +384,7 @@ class Fleet:
                 folder,
                 rights=rights(self.experiment.name),
                 peers=(),
+                certified=(*self.peers, *self.observers),
                 host="127.0.0.1" if where.here else "0.0.0.0",  # noqa: S104 (clients need a certificate)
                 public=[where.host],
                 port=where.port,
