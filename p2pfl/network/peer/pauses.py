@@ -58,6 +58,7 @@ class Pauses:
         self.table, self.now, self.connection = table, now, connection
         self.position = position or Position()
         self._first = True
+        self._joins = True  # it follows the others, which know when the round begins
         self._before = 0  # bytes before the last round
 
     async def before(self, round: int) -> None:
@@ -84,7 +85,7 @@ class Pauses:
             connection.submit(Pause(0.0))
             connection.submit(Turn(round))  # what the pause took is no time of a neighbour
         self._stay_awake(self.now())
-        self._first = False
+        self._first = self._joins = False
         self.position = msgspec.structs.replace(self.position, began=self.now())
         self._before = self._total
 
@@ -114,10 +115,11 @@ class Pauses:
     def _left(self) -> float:
         """Return the seconds until the next round may begin; note what the clock says, which may have been set."""
         now = self.now()
-        self.position = self.position.at(self._total, now=now)
+        began, self.position = self.position.began, self.position.at(self._total, now=now)
+        self._joins |= began != self.position.began  # the clock was ahead, and nothing else says when it began
         own = self.table.due(began=self.position.began, now=now) - now
         session = self.connection.session
-        if not (self._first and session.pauses):
+        if not (self._joins and session.pauses):
             return own
         pauses = session.shared.timeouts.pauses.values()  # the others are between two rounds
         return max(own, min(pauses, default=0.0) - self.connection.clock())
@@ -126,7 +128,7 @@ class Pauses:
         """Return whether this peer begins a round because a neighbour has."""
         if not self.connection.session.has_begun(round):
             return False
-        return self._first or self.table.follows(began=self.position.began, now=self.now())
+        return self._joins or self.table.follows(began=self.position.began, now=self.now())
 
     async def _meet(self, round: int) -> None:
         """Give the neighbours of a peer that joins the time of a few heartbeats to state that they pause."""

@@ -148,7 +148,7 @@ def test_peers_without_a_last_round_go_on_until_they_are_stopped_and_again_when_
     assert [later - earlier for earlier, later in pairwise(fleet.seconds())] == pytest.approx([600.0] * 24, abs=2)
 
 
-def test_a_clock_that_was_ahead_and_is_set_right_costs_a_peer_one_pause_and_no_days(tmp_path):
+def test_a_clock_that_was_ahead_and_is_set_right_costs_a_peer_no_round(tmp_path):
     async def right():
         fleet = Fleet(['transport.pace={every = "10 min"}', "rounds=6", "topology.peers=3"], tmp_path)
         clock = fleet.clock
@@ -161,6 +161,5 @@ def test_a_clock_that_was_ahead_and_is_set_right_costs_a_peer_one_pause_and_no_d
         return fleet
 
     fleet = run(right)
-    begun = [round for round in fleet.records["peer1"] if round.received]
-    assert len(begun) >= 3
-    assert fleet.seconds("peer1")[-1] < 6 * 600 + 660
+    assert all(not record.missed for records in fleet.records.values() for record in records)
+    assert fleet.seconds("peer1") == pytest.approx(fleet.seconds("peer0"), abs=2)
