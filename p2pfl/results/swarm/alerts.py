@@ -122,7 +122,7 @@ def _silent_alerts(swarm: Swarm, *, now: float) -> Iterator[Alert]:
 
 
 def _gone_alerts(swarm: Swarm) -> Iterator[Alert]:
-    if not any(peer.activity in {"learning", "waiting"} for peer in swarm.peers.values()):
+    if not any(peer.activity in {"learning", "waiting", "paused"} for peer in swarm.peers.values()):
         return  # peers leave at the end
     for peer in swarm.peers.values():
         if peer.activity == "gone":

@@ -29,6 +29,8 @@ ACTIVITY_SENTENCES: Mapping[Activity, str] = {
     "present": "is present, and nothing more is known of it here",
     "joining": "has not begun to learn",
     "gathering": "has not begun to learn",
+    "paused": "pauses before its next round",
+    "asleep": "sleeps until it takes part again",
     "leaving": "has ended its rounds and leaves",
     "finished": "has finished",
     "gone": "is gone",
@@ -111,7 +113,7 @@ def estimate_remaining(swarm: Swarm) -> float | None:
     >>> estimate_remaining(Swarm(Setting(peers=("ada",), rounds=10))) is None
     True
     """
-    learning = [peer for peer in swarm.peers.values() if peer.activity in {"learning", "waiting"}]
+    learning = [peer for peer in swarm.peers.values() if peer.activity in {"learning", "waiting", "paused"}]
     usual = [peer.usual for peer in learning if peer.usual is not None]
     left = max((swarm.setting.rounds - peer.rounds for peer in learning), default=0)
     return left * statistics.median(usual) if usual and left > 0 else None
@@ -206,6 +208,14 @@ def _course_headline(swarm: Swarm, counts: Counter[Activity], *, now: float) -> 
             f"; {join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing and total > 1 else ""
         )
         return Headline("quiet", f"peers gather: {seen - counts['joining']} of {total} are there{waits}")
+    resting = [peer for peer in own if peer.activity in {"paused", "asleep"}]
+    if len(resting) == len(own):
+        slept = all(peer.activity == "asleep" for peer in own)
+        verb = "sleep" if slept else "pause"
+        rounds = max(peer.rounds for peer in own)
+        until = "until it takes part again" if len(own) == 1 else "until they take part again"
+        when = until if slept else f"before round {rounds + 1}"
+        return Headline("quiet", f"{whose} {verb if len(own) > 1 else f'{verb}s'} {when}{_score(swarm, own)}")
     silence = now - swarm.at
     if silence >= patience(swarm):
         usual = f"; {pace}" if (pace := _pace(own)) else ""

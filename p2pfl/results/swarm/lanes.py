@@ -21,7 +21,7 @@ LANE_CONTENT: Mapping[str, Doing] = {
     "gone": "away",
     "failed": "away",
 }
-"""Content of a lane by the activity of its peer; nothing before the start and after the end."""
+"""Content of a lane by the activity of its peer; nothing before the start, in pauses, and after the end."""
 
 
 class Stretch(NamedTuple):

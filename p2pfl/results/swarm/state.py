@@ -36,6 +36,8 @@ Activity = Literal[
     "gathering",
     "learning",
     "waiting",
+    "paused",
+    "asleep",
     "offline",
     "silent",
     "leaving",
@@ -164,14 +166,15 @@ class PeerState:
         """Activity of the peer: as it reports itself, or ``present`` and ``gone`` as its neighbours report it.
 
         ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``silent`` is a peer that is connected
-        and sends nothing, ``unseen`` is one of which there is no line at all.
+        and sends nothing, ``unseen`` is one of which there is no line at all. ``paused`` is between two rounds,
+        ``asleep`` a device that has left the others until its next hours.
         """
         if self.failure is not None:
             return "failed"
         if self.finished:
             return "finished"
         if self.phase in {"leaving", "done", "asleep"}:
-            return "leaving"
+            return "asleep" if self.phase == "asleep" else "leaving"
         if self.announced == "dead" or (self.lost_by and not self.seen_by):
             return "gone"
         if self.silent_since is not None:
@@ -179,11 +182,10 @@ class PeerState:
         if self.waiting_since is not None:
             return "waiting" if self.connected else "offline"
         match self.phase:
-            case "joining" | "gathering" | "learning":
+            case "joining" | "gathering" | "learning" | "paused":
                 return self.phase
             case _:
-                idle: Activity = "present" if self.seen_by or self.announced == "up" else "unseen"
-                return "learning" if self.phase == "paused" else idle
+                return "present" if self.seen_by or self.announced == "up" else "unseen"
 
     @property
     def usual(self) -> float | None:

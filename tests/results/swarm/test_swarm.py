@@ -299,6 +299,17 @@ def test_many_missed_models_and_a_budget_that_is_nearly_spent_are_alerts():
     )
 
 
+def test_a_swarm_that_pauses_for_hours_is_not_silent():
+    swarm = after(*everybody(), *((5.0, began(peer, "paused", 1)) for peer in PEERS))
+    assert headline(swarm, now=9000.0).sentence == "4 peers pause before round 2"
+    assert headline(swarm, now=9000.0).tone == "quiet"
+
+
+def test_a_device_that_sleeps_has_not_ended_its_rounds():
+    swarm = after((0.0, began("ada")), (5.0, began("ada", "asleep", 3)))
+    assert headline(swarm, now=9000.0).sentence == "ada sleeps until it takes part again"
+
+
 def test_models_of_a_peer_that_is_gone_are_not_late():
     gone = (1.0, PresenceChanged(peer="ada", left=("bob",)))
     swarm = after(*everybody(), gone, (2.0, ended("ada", 0, received=40, missed=["bob"] * 20)))

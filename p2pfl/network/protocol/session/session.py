@@ -279,6 +279,7 @@ class Session:
         shared, paused = self.shared, self.shared.pause is not None
         if event.seconds <= 0:
             shared.pause, self._quiet = None, math.inf
+            shared.timeouts.begin(now=shared.now)
             if self._beat < math.inf:  # else it is being published
                 self._beat = min(self._beat, shared.now + PULSE)
         else:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from p2pfl.network.protocol.timing.failure_detector import Detector
 from p2pfl.network.protocol.timing.pace import Pace
 
+REST = 120.0
+"""Seconds for which a silent neighbour rests on once this peer begins a round: two of its heartbeats in a pause."""
+
 
 class Timeouts:
     """Neighbours that are silent, slow, or waiting for others, and the deadlines that follow.
@@ -72,6 +75,11 @@ class Timeouts:
         elif self.pauses.pop(peer, None) is not None:
             self.resumed.add(peer)
         self.detector.rest(peer, until=self.pauses.get(peer))
+
+    def begin(self, *, now: float) -> None:
+        """Record that this peer begins a round: neighbours that state longer pauses are not trusted to their end."""
+        for peer, until in self.pauses.items():
+            self.detector.rest(peer, until=min(until, now + REST))
 
     def waits(self, peer: str, *, now: float) -> None:
         """Record that a neighbour that does not wait for this peer waits itself."""

@@ -2,11 +2,13 @@
 
 export const ACTIVITIES = {
   learning: "learns", waiting: "waits", offline: "no broker", silent: "silent", failed: "failed", gone: "gone", joining: "joins",
+  paused: "pauses", asleep: "sleeps",
   gathering: "gathers", leaving: "leaves", finished: "finished", present: "present", unseen: "unseen",
 };
 
 const MANY = {
   learning: "learn", waiting: "wait", offline: "without broker", joining: "join", gathering: "gather", leaving: "leave",
+  paused: "pause", asleep: "sleep",
 };
 
 // Peers by what they do, such as "1 waits" and "7 wait".
@@ -75,7 +77,7 @@ function filled(made, attributes, children) {
 // The mark of a state, distinguishable by its shape as well as by its colour.
 export function mark(activity, radius = 5) {
   const r = radius;
-  const open = ["unseen", "present", "joining", "gathering"].includes(activity);
+  const open = ["unseen", "present", "joining", "gathering", "asleep"].includes(activity);
   const shapes = {
     waiting: `M0 ${-r * 1.25} L${r * 1.25} 0 L0 ${r * 1.25} L${-r * 1.25} 0 Z`,
     silent: `M${-r} ${-r} H${-r * 0.6} V${r} H${-r} Z M${r * 0.6} ${-r} H${r} V${r} H${r * 0.6} Z`,

@@ -3,7 +3,7 @@
 import { ACTIVITIES, counted, drawn, element, mark, symbol } from "./format.js";
 
 const WIDTH = 400, HEIGHT = 340, MARGIN = 34, NAMES = 40;
-const SHOWN = ["learning", "waiting", "offline", "silent", "failed", "gone", "gathering", "finished", "unseen"];
+const SHOWN = ["learning", "waiting", "offline", "silent", "failed", "gone", "gathering", "paused", "asleep", "finished", "unseen"];
 
 export class Graph {
   constructor(place, legend, choose) {
@@ -153,6 +153,6 @@ function colour() {
   const [good, warn, bad, busy, calm, faint] = ["--good", "--warn", "--bad", "--busy", "--calm", "--faint"].map(take);
   return {
     learning: good, waiting: warn, offline: bad, failed: bad, gone: bad, joining: busy, gathering: busy,
-    leaving: calm, finished: calm, unseen: faint, present: faint, text: take("--text"),
+    leaving: calm, finished: calm, unseen: faint, present: faint, paused: good, asleep: calm, text: take("--text"),
   };
 }

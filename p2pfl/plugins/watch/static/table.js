@@ -3,7 +3,7 @@
 import { ACTIVITIES, duration, element, number, size, symbol } from "./format.js";
 
 const STEP = 100;
-const URGENT = ["failed", "offline", "silent", "gone", "waiting", "unseen", "joining", "gathering", "present", "learning", "leaving", "finished"];
+const URGENT = ["failed", "offline", "silent", "gone", "waiting", "unseen", "joining", "gathering", "present", "learning", "paused", "asleep", "leaving", "finished"];
 
 export class Peers {
   constructor({ heads, rows, more, filter }, choose) {

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.network.protocol.timing.failure_detector import DEVIATION, MIN_INTERVALS, THRESHOLD, Detector
+from p2pfl.network.protocol.timing.timeouts import REST, Timeouts
 
 INTERVALS = st.lists(st.floats(0.6, 30.0), min_size=MIN_INTERVALS, max_size=60)
 
@@ -96,3 +97,18 @@ def test_a_new_life_is_not_held_to_the_habits_of_the_one_before():
     detector, now = beating([1.0] * 50)
     detector.forget("ada")
     assert detector.find_suspects(now=now + 1e6) == frozenset()
+
+
+def test_a_silent_neighbour_that_stated_the_longest_pause_is_suspected_soon_after_the_next_round_begins():
+    timeouts = Timeouts(period=1.0, patience=60.0, longest_pause=86400.0)
+    timeouts.allowed = True
+    for second in range(20):
+        timeouts.receive("eve", now=float(second), beat=True)
+    timeouts.receive_pause("eve", 86400.0, now=20.0)
+    timeouts.look(before=619.0, now=620.0)
+    assert not timeouts.suspected
+    timeouts.begin(now=620.0)
+    timeouts.look(before=620.0 + REST - 1, now=620.0 + REST)
+    assert not timeouts.suspected
+    timeouts.look(before=649.0 + REST, now=650.0 + REST)
+    assert timeouts.suspected == {"eve"}
