@@ -62,6 +62,10 @@ class Quadratics:
     def __init__(self) -> None:
         self.curvature = (torch.arange(1, PEERS + 1, dtype=torch.float64) ** 2 / PEERS).unsqueeze(1)  # [N, 1]
 
+    @property
+    def bare(self):
+        return self
+
     def start(self, peers):
         return torch.ones(len(peers), SIZE, dtype=torch.float64)
 

@@ -211,7 +211,7 @@ def lacks_rows(new: Digests, old: Digests) -> bool:
     --------
     >>> lacks_rows(np.array([1, 2, 3], np.uint64), np.array([3, 1], np.uint64))
     False
-    >>> lacks_rows(np.array([1, 2, 3], np.uint64), np.array([1, 1], np.uint64))
+    >>> lacks_rows(np.array([1, 2, 3], np.uint64), np.array([1, 4], np.uint64))
     True
     >>> lacks_rows(np.array([2, 3, 4], np.uint64), np.array([1, 2, 3], np.uint64))
     False

@@ -10,6 +10,7 @@ from p2pfl.cli import folders
 from p2pfl.cli.core_commands import NextOptions, PeerOptions, RunOptions, SimulateOptions
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.running import running_commands
+from p2pfl.cli.running.repeating import check_trust
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.composition import Composition
@@ -27,6 +28,8 @@ def begin(options: NextOptions) -> int:
         The former run cannot be gone on from, or its privacy cost would not count.
     """
     former = Path(options.run).resolve()
+    if folders.begun(former):
+        check_trust(former, trust=options.trust_code, command="next")
     before = folders.read_experiment(former)
     _check_followed(before, former)
     name = _peer_of(former) if (former / PEER_LOCK).exists() else None

@@ -1,6 +1,7 @@
 """Commands show the code that an experiment file names, and run it only with consent."""
 
 import hashlib
+import re
 import sys
 import typing
 
@@ -91,12 +92,27 @@ def test_every_command_that_takes_an_experiment_is_tried():
     taking = {name for name, kind in options.items() if issubclass(kind, TrustOptions)}
     named = {name for name, kind in options.items() if "experiment" in typing.get_type_hints(kind)}
     assert {*LINES} == taking - {
+        "next",
         "repeat",
         "forget",
         "repair",
         "verify",
     }  # which take directories, and have tests of their own
     assert named <= taking
+
+
+def test_the_next_run_does_not_run_the_code_of_a_former_one_without_consent(p2pfl, place, evil):
+    assert p2pfl("simulate", "small.toml", "--runs", "runs", "--no-baselines").status == 0
+    (former,) = (place / "runs").iterdir()
+    written = former / "experiment.toml"
+    text, changed = re.subn(r'(?m)^algorithm = ".*"$', 'algorithm = "evil:M"', written.read_text())
+    assert changed == 1
+    written.write_text(text)
+    said = p2pfl("next", str(former))
+    assert said.status == 2
+    assert "next would run it with your rights: evil" in said.err
+    assert "read it, and agree with --trust-code" in said.err
+    assert not evil.exists()
 
 
 @pytest.mark.parametrize("change", ["model.name=evil:M", "topology.kind=evil:M", "learning.algorithm=evil:M"])
