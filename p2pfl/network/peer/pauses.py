@@ -72,6 +72,8 @@ class Pauses:
             Several rounds in a row took more bytes than the device may send and receive on a day.
         """
         table, connection = self.table, self.connection
+        if not (table.pauses or table.sleeps):
+            return  # without a look at the clock, which a checkpoint would keep
         self._count()
         if self._first and table.pauses:
             await self._meet(round)
