@@ -107,7 +107,18 @@ def test_keys_of_the_file_beside_hold_for_every_kind_of_table(table, database):
     beside.write_text("factors = { waist = 2 }\n")
     with pytest.raises(DataError, match='factors names "waist", which is no column'):
         read(database)
-    with pytest.raises(DataError, match="has a query, which only SQLite databases answer"):
+
+
+@pytest.mark.parametrize("line", ['separator = ";"', 'decimal = ","', 'encoding = "latin-1"'])
+@pytest.mark.parametrize("name", ["north.sqlite", "north.parquet"])
+def test_keys_of_text_are_refused_beside_other_tables(tmp_path, name, line):
+    (tmp_path / f"{name}.toml").write_text(line)
+    with pytest.raises(DataError, match=rf"{name}\.toml has {line.split()[0]}, which only CSV files need; leave it out"):
+        read(tmp_path / name)
+
+
+def test_a_query_beside_a_text_is_refused(table):
+    with pytest.raises(DataError, match=r"csv\.toml has query, which only SQLite databases answer; leave it out"):
         read(table(PLAIN_TEXT, 'query = "SELECT 1"'))
 
 

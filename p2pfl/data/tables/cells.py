@@ -9,19 +9,13 @@ from typing import Any
 
 from p2pfl.core.errors import DataError
 from p2pfl.data.sources import nearest
-from p2pfl.data.tables.file_format import PLAIN, SEPARATORS, SUFFIX, FileFormat, advised
+from p2pfl.data.tables.file_format import PARQUET, PLAIN, SEPARATORS, SQLITE, SUFFIX, FileFormat, advised
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """Cells that stand for a missing value, in lower case."""
 
 WHOLE = re.compile(r"(-?[0-9]+)[.,]0*")
 """A whole number as a program writes it that keeps whole numbers as decimal ones."""
-
-PARQUET = (".parquet", ".pq")
-"""Endings of the names of Parquet files."""
-
-SQLITE = (".sqlite", ".sqlite3", ".db")
-"""Endings of the names of SQLite databases."""
 
 BUSY_S = 30.0
 """Seconds for which a reader waits until a writer has left a database."""
@@ -129,8 +123,6 @@ def read(source: Any, *, header: bool = True, growing: bool = False) -> TextCell
         if growing and path.suffix.lower() not in SQLITE:  # a database gives each reader one state
             return _unchanged(path, header=header)
         form, kind = FileFormat.beside(path), path.suffix.lower()
-        if form.query is not None and kind not in SQLITE:
-            raise DataError(f"{path}{SUFFIX} has a query, which only SQLite databases answer; leave it out")
         if kind in SQLITE:
             cells = _sqlite(path, form)
         else:

@@ -19,6 +19,15 @@ from p2pfl.data.sources import nearest
 SUFFIX = ".toml"
 """Ending that the name of a table gets for the file that states its format."""
 
+PARQUET = (".parquet", ".pq")
+"""Endings of the names of Parquet files."""
+
+SQLITE = (".sqlite", ".sqlite3", ".db")
+"""Endings of the names of SQLite databases."""
+
+TEXT_KEYS = ("separator", "decimal", "encoding")
+"""Keys for tables that are text; the numbers of others are no text."""
+
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """Usual separators, with the words for them."""
 
@@ -47,11 +56,11 @@ class FileFormat:
     Parameters
     ----------
     separator
-        Character between two cells.
+        Character between two cells of a CSV file.
     decimal
-        Character before the fraction of a number: a point or a comma.
+        Character before the fraction of a number in a CSV file: a point or a comma.
     encoding
-        Encoding of the text, as Python names it.
+        Encoding of a CSV file, as Python names it.
     dates
         Form of dates: ``%d``, ``%m`` and ``%Y`` stand for day, month and year, ``%y`` for its last two digits, of which
         69 to 99 mean the last century. A time of the day may follow. Several forms have vertical bars between them; the
@@ -87,7 +96,7 @@ class FileFormat:
         Raises
         ------
         DataError
-            The file is no TOML, or a key or value is not valid.
+            The file is no TOML, or a key or value is not valid for such a table.
         """
         path = table.with_name(table.name + SUFFIX)
         if not path.is_file():
@@ -96,10 +105,14 @@ class FileFormat:
             given = tomllib.loads(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise DataError(f"{path} is no TOML file ({error}); correct it, or remove it") from None
-        known = [each.name for each in fields(cls)]
+        known, kind = [each.name for each in fields(cls)], table.suffix.lower()
         for key, value in given.items():
             if key not in known:
                 raise DataError(f'{path} has the unknown key "{key}"; {nearest(key, known)}')
+            if key in TEXT_KEYS and kind in {*PARQUET, *SQLITE}:
+                raise DataError(f"{path} has {key}, which only CSV files need; leave it out")
+            if key == "query" and kind not in SQLITE:
+                raise DataError(f"{path} has query, which only SQLite databases answer; leave it out")
             if key not in {"factors", "window"} and not isinstance(value, str):
                 raise DataError(f"{path}: {key} is {value!r}; write a text")
         stated = cls(**given)
