@@ -5,7 +5,7 @@
         [--large-dim 320 --large-layers 8 --large-rounds 6 --mbit 50 --latency 0.1 --seconds 10]
 
 ``loss``: a GPT of letters and eight peers, each with a part of its own of a text. All ways take as many steps. The
-first of ``--ways`` is the reference. Two steps are timed before, and the seconds of each way are printed.
+first of ``--ways`` is the reference.
 ``--size 10M`` is a GPT of 9.9 million parameters, 30 rounds of 30 steps of 16 windows of 128 letters.
 ``killed``: the same live, in virtual time, and one peer killed half-way.
 ``time``: a GPT of about 10 million parameters over links of 50 Mbit/s and 100 ms, by pairs, in virtual time. A round of
@@ -158,17 +158,6 @@ def learner_of(options: argparse.Namespace, data: Federation, letters: int) -> T
     )
 
 
-def seconds_of_a_way(options: argparse.Namespace, data: Federation, letters: int) -> float:
-    """Return the seconds of the processor for all local steps of a way, from two steps of one peer."""
-    steps = 2
-    learner = learner_of(argparse.Namespace(**{**vars(options), "steps": steps}), data, letters)
-    rows, began = learner.start(["peer0"]), 0.0
-    for round in range(2):  # the first one builds what the others use
-        began = time.process_time()
-        learner.fit(rows, peers=["peer0"], round=round)
-    return (time.process_time() - began) / steps * PEERS * options.rounds * options.steps
-
-
 def losses(options: argparse.Namespace) -> None:
     """Print the loss of each way at equal tokens, of all models and of their mean, and distances from the first."""
     data, letters = federation(options.text.read_text("utf-8"), context=options.context)
@@ -176,7 +165,6 @@ def losses(options: argparse.Namespace) -> None:
     sized = sum(each.numel() for each in model(options, letters).parameters())
     tokens = options.rounds * options.steps * options.batch * options.context
     print(f"GPT of {sized:,} parameters, {PEERS} peers, {tokens:,} tokens a peer, H = {options.steps}")
-    print(f"about {seconds_of_a_way(options, data, letters):,.0f} s of the processor for each way", flush=True)
     print(f"{'way':38} {'loss':>7} {'':>8} {'of mean':>8} {'':>8} {'MB a peer':>10} {'processor s':>12}")
     for name, (algorithm, graph, codec) in ways(options).items():
         if options.ways and name not in options.ways:
