@@ -116,13 +116,13 @@ class Averaging:
 
     @property
     def alike(self) -> bool:
-        """True if as many peers count in each round."""
+        """True if the same number of peers counts in each round."""
         return self._invitations is None and not self.dropped
 
     def fewest(self, rounds: int, *, enough: int) -> tuple[int, int]:
         """Return the smallest number of peers that count in one of the first rounds where any do, and that round.
 
-        Stragglers that are dropped do not count. Of rounds in which ``enough`` count, more are not told apart.
+        Stragglers that are dropped do not count, and counting stops at ``enough`` peers.
         """
         counts = ((self._counted(round, most=enough), round) for round in range(1 if self.alike else rounds))
         return min(((few, round) for few, round in counts if few), default=(enough, 0))

@@ -394,11 +394,6 @@ class TorchLearner:
         correction
             Function whose result is added to the gradients at every step.
 
-        Returns
-        -------
-        Fitted
-            Trained rows, optimiser state, losses and steps.
-
         Raises
         ------
         LearningError
@@ -494,11 +489,6 @@ class TorchLearner:
             Number of the batch :math:`\xi` in the round, counted from 0; epochs follow each other.
         whole
             True if :math:`\xi` is the whole training part instead.
-
-        Returns
-        -------
-        torch.Tensor
-            Gradients ``[R, P]``.
         """
         self._check_rows(rows, peers)
         if self.federation.lazy:
@@ -542,21 +532,9 @@ class TorchLearner:
             )
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Return mean loss and metrics over the samples of each peer in ``part``, each ``[R]`` float64.
+        """Return by name the mean loss and metrics of each row on the samples of its peer, each ``[R]`` float64.
 
-        Parameters
-        ----------
-        rows
-            Parameters ``[R, P]``.
-        peers
-            Names of the R peers.
-        part
-            ``train``, ``validation`` or ``test``. A peer without samples in it scores NaN.
-
-        Returns
-        -------
-        dict
-            Scores by name.
+        ``part`` is ``train``, ``validation`` or ``test``; a peer without samples in it scores NaN.
         """
         self._check_rows(rows, peers)
         if part == "train" and self.federation.lazy:

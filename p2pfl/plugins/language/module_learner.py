@@ -31,7 +31,7 @@ MAX_SEED = 2**31
 
 
 class Trained(NamedTuple):
-    """What a trainer returns after a round.
+    """Result of a round of a trainer.
 
     Attributes
     ----------

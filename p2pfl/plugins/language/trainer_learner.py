@@ -34,10 +34,6 @@ class TrainerLearner(ModuleLearner):
     optimiser is kept from round to round, and the learning rate is that of one schedule, with its warm-up, over all
     rounds. The seed of a call follows from the seed of the run, the peer and the round.
 
-    A row contains the parameters that train, in single precision. All others are a constant base, which all trainers of
-    a process may share: several trainers may have the same model, since its trained values are those of the peer whose
-    turn it is.
-
     Scores are those of ``eval_dataset``: loss and perplexity by token for a model that predicts tokens, and what
     ``evaluate`` of the trainer returns for others. Labels of -100 do not count.
 
