@@ -99,7 +99,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
         read(path)
 
 
-def test_keys_of_the_file_beside_hold_for_every_kind_of_table(table, database):
+def test_factors_hold_for_databases(database):
     beside = database.with_name("north.sqlite.toml")
     beside.write_text("factors = { weight = 2 }\n")
     weights = Table(COLUMNS, target="ill").read(database)[0][:, 3]
@@ -113,7 +113,7 @@ def test_keys_of_the_file_beside_hold_for_every_kind_of_table(table, database):
 @pytest.mark.parametrize("name", ["north.sqlite", "north.parquet"])
 def test_keys_of_text_are_refused_beside_other_tables(tmp_path, name, line):
     (tmp_path / f"{name}.toml").write_text(line)
-    with pytest.raises(DataError, match=rf"{name}\.toml has {line.split()[0]}, which only CSV files need; leave it out"):
+    with pytest.raises(DataError, match=rf"{name}\.toml has {line.split()[0]}, which only CSV files need; leave"):
         read(tmp_path / name)
 
 
