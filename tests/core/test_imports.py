@@ -142,7 +142,7 @@ def test_a_module_of_python_is_imported_where_no_own_one_has_its_name(tmp_path, 
 @pytest.fixture
 def _collecting():
     yield
-    gc.unfreeze()
+    gc.freeze()  # else each full collection of later tests walks all modules and tests again
     gc.enable()
 
 

@@ -38,7 +38,7 @@ TOTALS = {
 
 @pytest.fixture
 def blocks(monkeypatch):
-    """Yield the seconds of the processor that each turn of a loop takes, longest first, with what it ran."""
+    """Return the seconds of the processor that each turn of a loop takes, longest first, with what it ran."""
     found = []
     turn = events.Handle._run
 
@@ -52,8 +52,7 @@ def blocks(monkeypatch):
     monkeypatch.setattr(events.Handle, "_run", timed)
     gc.collect()
     gc.freeze()  # what other tests have left takes the collector longer than a service of its own
-    yield found
-    gc.unfreeze()
+    return found
 
 
 async def start(experiment, names, **options):
