@@ -16,14 +16,14 @@ MODEL_FOLDER = "peers"
 
 @dataclass(frozen=True)
 class FormerSettings:
-    """A run from which another one went on.
+    """Settings of a run from which another one went on.
 
     Parameters
     ----------
     folder
-        Its directory.
+        Directory of the run.
     experiment
-        Its settings; ``None`` if they are not here.
+        The settings; ``None`` if they are not here.
     apart
         True if each peer of it and of all later runs began with a model of its own.
     """
