@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "msgpack.h"
+#include "text.h"
 
 #define PREFIX 3
 #define SEQUENCE (UINT64_C(1) << 48)
@@ -12,10 +13,6 @@
 
 static const char *const TAGS[] = {"", "hello", "key", "claim", "pulse", "ack", "account", "chunk"};
 static const char *const STATUS[] = {"up", "left", "dead"};
-
-static int same(const char *text, uint32_t size, const char *known) {
-    return size == strlen(known) && memcmp(text, known, size) == 0;
-}
 
 static int is_name(const char *text, uint32_t size) {
     if (size < 1 || size > 22) return 0;
@@ -37,9 +34,9 @@ static void read_hello(struct mp_reader *r, uint32_t left, struct wire_hello *m)
     m->incarnation = mp_read_uint(r, WIRE_END);
     status = mp_read_text(r, &size, 8);
     if (r->failed) return;
-    if (same(status, size, STATUS[WIRE_UP])) m->status = WIRE_UP;
-    else if (same(status, size, STATUS[WIRE_LEFT])) m->status = WIRE_LEFT;
-    else if (same(status, size, STATUS[WIRE_DEAD])) m->status = WIRE_DEAD;
+    if (text_equals(status, size, STATUS[WIRE_UP])) m->status = WIRE_UP;
+    else if (text_equals(status, size, STATUS[WIRE_LEFT])) m->status = WIRE_LEFT;
+    else if (text_equals(status, size, STATUS[WIRE_DEAD])) m->status = WIRE_DEAD;
     else r->failed = 1;
     for (uint32_t field = 3; field < left && !r->failed; field++) {
         switch (field) {
@@ -155,7 +152,7 @@ static void read_account(struct mp_reader *r, uint32_t left, struct wire_account
             for (uint32_t j = 0; j < names && !r->failed; j++) {
                 const char *name = mp_read_text(r, &size, 22);
                 if (!r->failed && !is_name(name, size)) r->failed = 1;
-                if (!r->failed && me != NULL && same(name, size, me)) mine = 1;
+                if (!r->failed && me != NULL && text_equals(name, size, me)) mine = 1;
             }
             if (!r->failed && mine && !m->stated) {
                 m->stated = 1;
@@ -199,7 +196,7 @@ int wire_decode(struct wire_message *out, const uint8_t *payload, size_t size, c
     tag = mp_read_text(&r, &tag_size, 16);
     if (r.failed || fields == 0) return -1;
     for (int kind = WIRE_HELLO; kind <= WIRE_CHUNK; kind++)
-        if (same(tag, tag_size, TAGS[kind])) out->kind = (enum wire_kind)kind;
+        if (text_equals(tag, tag_size, TAGS[kind])) out->kind = (enum wire_kind)kind;
     fields--;
     if (out->kind == WIRE_UNKNOWN || fields < LEAST[out->kind]) return -1;
     switch (out->kind) {
@@ -420,7 +417,7 @@ int wire_read_row(struct wire_row *out, const uint8_t *message, size_t size) {
     out->step = mp_read_uint(&r, ROUND);
     const char *type = mp_read_text(&r, &text_size, 16);
     out->length = (uint32_t)mp_read_uint(&r, UINT32_MAX / 4);
-    if (r.failed || fields < 4 || !same(type, text_size, "float32")) return -1;
+    if (r.failed || fields < 4 || !text_equals(type, text_size, "float32")) return -1;
     for (uint32_t field = 4; field < fields && !r.failed; field++) {
         if (field == 4 || field == 5) { /* a grid or a weight, which a board does not understand */
             if (!mp_read_nil(&r)) return -1;
