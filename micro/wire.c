@@ -248,6 +248,10 @@ static size_t finish(struct mp_writer *w, uint8_t *out) {
     return size;
 }
 
+static void uints(struct mp_writer *w, uint32_t count, const uint64_t *values) {
+    for (uint32_t i = 0; i < count; i++) mp_uint(w, values[i]);
+}
+
 size_t wire_hello(uint8_t *out, size_t room, const struct wire_hello *m) {
     struct mp_writer w = begin(out, room, WIRE_HELLO, 14);
     mp_text(&w, m->peer, m->peer_size);
@@ -260,9 +264,8 @@ size_t wire_hello(uint8_t *out, size_t room, const struct wire_hello *m) {
     mp_bytes(&w, m->signature, m->signature_size);
     mp_bytes(&w, m->answers, m->answers_size);
     mp_array(&w, m->rounds_count);
-    for (uint32_t i = 0; i < m->rounds_count; i++) mp_uint(&w, m->rounds[i]);
-    mp_uint(&w, m->attempt);
-    mp_uint(&w, m->turn);
+    uints(&w, m->rounds_count, m->rounds);
+    uints(&w, 2, (const uint64_t[]){m->attempt, m->turn});
     mp_bool(&w, m->done);
     mp_text(&w, m->version, m->version_size);
     mp_bytes(&w, m->nonce, m->nonce_size);
@@ -287,12 +290,7 @@ size_t wire_claim(uint8_t *out, size_t room, const struct wire_claim *m) {
 
 size_t wire_pulse(uint8_t *out, size_t room, const struct wire_pulse *m) {
     struct mp_writer w = begin(out, room, WIRE_PULSE, 10);
-    mp_uint(&w, m->incarnation);
-    mp_uint(&w, m->phase);
-    mp_uint(&w, m->tail);
-    mp_uint(&w, m->head);
-    mp_uint(&w, m->round);
-    mp_uint(&w, m->step);
+    uints(&w, 6, (const uint64_t[]){m->incarnation, m->phase, m->tail, m->head, m->round, m->step});
     mp_bool(&w, m->waiting);
     if (m->has_first) mp_uint(&w, m->first);
     else mp_nil(&w);
@@ -303,30 +301,22 @@ size_t wire_pulse(uint8_t *out, size_t room, const struct wire_pulse *m) {
 
 size_t wire_ack(uint8_t *out, size_t room, const struct wire_ack *m) {
     struct mp_writer w = begin(out, room, WIRE_ACK, 5);
-    mp_uint(&w, m->incarnation);
-    mp_uint(&w, m->phase);
-    mp_uint(&w, m->next);
-    mp_uint(&w, m->limit);
+    uints(&w, 4, (const uint64_t[]){m->incarnation, m->phase, m->next, m->limit});
     mp_array(&w, m->missing_count);
-    for (uint32_t i = 0; i < m->missing_count; i++) mp_uint(&w, m->missing[i]);
+    uints(&w, m->missing_count, m->missing);
     return finish(&w, out);
 }
 
 size_t wire_chunk_head(uint8_t *out, size_t room, const struct wire_chunk *m) {
     struct mp_writer w = begin(out, room, WIRE_CHUNK, 6);
-    mp_uint(&w, m->incarnation);
-    mp_uint(&w, m->phase);
-    mp_uint(&w, m->sequence);
-    mp_uint(&w, m->first);
-    mp_uint(&w, m->offset);
-    mp_uint(&w, m->total);
+    uints(&w, 6, (const uint64_t[]){m->incarnation, m->phase, m->sequence, m->first, m->offset, m->total});
     return finish(&w, out);
 }
 
 static void place(struct mp_writer *w, const uint64_t at[2]) {
-    mp_array(w, at[0] == WIRE_END ? 1 : 2);
-    mp_uint(w, at[0]);
-    if (at[0] != WIRE_END) mp_uint(w, at[1]);
+    uint32_t count = at[0] == WIRE_END ? 1 : 2;
+    mp_array(w, count);
+    uints(w, count, at);
 }
 
 size_t wire_account(uint8_t *out, size_t room, uint64_t incarnation, uint64_t number, const struct wire_flow *flows,
@@ -335,8 +325,7 @@ size_t wire_account(uint8_t *out, size_t room, uint64_t incarnation, uint64_t nu
                     const void *context) {
     static const uint64_t END[2] = {WIRE_END, 0};
     struct mp_writer w = begin(out, room, WIRE_ACCOUNT, 5);
-    mp_uint(&w, incarnation);
-    mp_uint(&w, number);
+    uints(&w, 2, (const uint64_t[]){incarnation, number});
     mp_array(&w, count);
     for (uint32_t i = 0; i < count; i++) {
         const struct wire_flow *f = flows + i;
