@@ -417,5 +417,5 @@ def test_a_bundle_where_the_request_cannot_be_written_is_named(place, prefix):
     done = sh(folder / "install.sh", ENVIRONMENT="yes", **given)
     assert done.returncode == 1
     assert done.stderr.endswith(
-        f"install.sh: {folder}/request.toml cannot be written; copy the bundle to a folder where the user 1000 may write\n"
+        f"install.sh: {folder}/request.toml cannot be written; copy the bundle to where user 1000 may write\n"
     )
