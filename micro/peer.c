@@ -5,6 +5,7 @@
 
 #include "blake3.h"
 #include "crypto.h"
+#include "text.h"
 
 #define SECOND 1000u
 #define PULSE SECOND             /* between heartbeats */
@@ -44,21 +45,15 @@ static void note(struct micro_peer *p, const char *sentence) {
 
 /* ------------------------------------------------------------------ topics and signatures */
 
-static size_t add(char *out, size_t at, const char *text) {
-    size_t size = strlen(text);
-    memcpy(out + at, text, size + 1);
-    return at + size;
-}
-
 /* Write a place below the topic of a peer; the configuration bounds all parts. */
 static char *topic(struct micro_peer *p, char *out, const char *owner, const char *place, const char *sender) {
-    size_t at = add(out, 0, "p2pfl/v1/");
-    at = add(out, at, p->c->swarm);
-    at = add(out, at, "/peer/");
-    at = add(out, at, owner);
-    at = add(out, at, "/");
-    at = add(out, at, place);
-    add(out, at, sender);
+    size_t at = text_add(out, 0, "p2pfl/v1/");
+    at = text_add(out, at, p->c->swarm);
+    at = text_add(out, at, "/peer/");
+    at = text_add(out, at, owner);
+    at = text_add(out, at, "/");
+    at = text_add(out, at, place);
+    text_add(out, at, sender);
     return out;
 }
 
@@ -75,18 +70,14 @@ static const char HELLO[] = "p2pfl/v1/hello", ROW[] = "p2pfl/v1/row";
 static size_t row_statement(struct micro_peer *p, uint8_t out[256], const char *peer, uint64_t incarnation,
                             const uint8_t *row) {
     struct blake3 h;
-    char hex[16];
-    int digits = 0;
     size_t at = sizeof ROW; /* with the zero that ends a domain */
     memcpy(out, ROW, at);
-    at = add((char *)out, at, p->c->swarm);
-    at = add((char *)out, at, "/");
-    at = add((char *)out, at, peer);
-    at = add((char *)out, at, "/");
-    do hex[digits++] = "0123456789abcdef"[incarnation & 15];
-    while (incarnation >>= 4);
-    while (digits) out[at++] = (uint8_t)hex[--digits];
-    out[at++] = '/';
+    at = text_add((char *)out, at, p->c->swarm);
+    at = text_add((char *)out, at, "/");
+    at = text_add((char *)out, at, peer);
+    at = text_add((char *)out, at, "/");
+    at = text_add_number((char *)out, at, incarnation, 16);
+    at = text_add((char *)out, at, "/");
     memcpy(out + at, row, WIRE_ROW_HEAD);
     blake3_begin(&h, NULL);
     blake3_update(&h, row + WIRE_ROW_HEAD, 4 * MICRO_PARAMETERS);
@@ -418,13 +409,9 @@ static int receive_own_state(struct micro_peer *p, const struct wire_hello *m) {
     return 0;
 }
 
-static int same(const char *text, size_t size, const char *known) {
-    return size == strlen(known) && memcmp(text, known, size) == 0;
-}
-
 static int neighbour(struct micro_peer *p, const char *name, size_t size) {
     for (int i = 0; i < MICRO_NEIGHBOURS; i++)
-        if (same(name, size, p->c->neighbours[i].name)) return i;
+        if (text_equals(name, size, p->c->neighbours[i].name)) return i;
     return -1;
 }
 
@@ -438,8 +425,8 @@ static int receive(struct micro_peer *p, struct mqtt_message *got) {
     if (at + owner >= end) return 0;
     const char *place = at + owner + 1;
     size_t size = (size_t)(end - place);
-    int mine = same(at, owner, p->c->name), i = neighbour(p, at, owner), plain = got->payload[0] == WIRE_VERSION;
-    if (same(place, size, "state")) {
+    int mine = text_equals(at, owner, p->c->name), i = neighbour(p, at, owner), plain = got->payload[0] == WIRE_VERSION;
+    if (text_equals(place, size, "state")) {
         if (!plain && i >= 0) p->others[i].unreadable = 1;
         if (wire_decode(&m, got->payload, got->size, NULL) != 0 || m.kind != WIRE_HELLO) return 0;
         if (m.as.hello.peer_size != owner || memcmp(m.as.hello.peer, at, owner) != 0) return 0;
@@ -450,7 +437,8 @@ static int receive(struct micro_peer *p, struct mqtt_message *got) {
         i = neighbour(p, place + 3, size - 3);
         if (i >= 0 && !plain) return receive_sealed(p, i, "in", got->payload, got->size);
         if (wire_decode(&m, got->payload, got->size, NULL) != 0) return 0;
-        if (m.kind == WIRE_CLAIM && same(place + 3, size - 3, p->c->name) && m.as.claim.incarnation == p->incarnation)
+        if (m.kind == WIRE_CLAIM && text_equals(place + 3, size - 3, p->c->name) &&
+            m.as.claim.incarnation == p->incarnation)
             p->echoed = 1;
         if (m.kind != WIRE_KEY || i < 0 || !p->edges[i].met || m.as.key.wrapped_size != 48) return 0;
         if (m.as.key.incarnation != p->others[i].incarnation) return 0;
@@ -460,8 +448,8 @@ static int receive(struct micro_peer *p, struct mqtt_message *got) {
         return k->have && k->known ? 0 : hand_over(p, i);
     }
     if (i < 0 || plain) return 0;
-    if (same(place, size, "pub/0")) return receive_sealed(p, i, "pub", got->payload, got->size);
-    return same(place, size, "account") ? receive_sealed(p, i, "account", got->payload, got->size) : 0;
+    if (text_equals(place, size, "pub/0")) return receive_sealed(p, i, "pub", got->payload, got->size);
+    return text_equals(place, size, "account") ? receive_sealed(p, i, "account", got->payload, got->size) : 0;
 }
 
 /* ------------------------------------------------------------------ waiting */
@@ -488,12 +476,11 @@ static int open_session(struct micro_peer *p) {
     static const char *const PLACES[] = {"state", "account", "pub/0"};
     char where[MICRO_TOPIC], client[MICRO_SWARM + MICRO_NAME + 20];
     const struct micro_config *c = p->c;
-    size_t at = add(client, 0, c->swarm);
-    at = add(client, at, "-");
-    at = add(client, at, c->name);
-    at = add(client, at, "-");
-    for (int i = 60; i >= 0; i -= 4) client[at++] = "0123456789abcdef"[p->incarnation >> i & 15];
-    client[at] = 0;
+    size_t at = text_add(client, 0, c->swarm);
+    at = text_add(client, at, "-");
+    at = text_add(client, at, c->name);
+    at = text_add(client, at, "-");
+    text_add_number(client, at, p->incarnation, 16);
     uint8_t *will = p->work.out + 256;
     size_t size = hello(p, will, sizeof p->work.out - 256, WIRE_DEAD, p->turn, 0);
     topic(p, where, c->name, "state", "");

@@ -4,42 +4,23 @@
 
 #include "blake3.h"
 #include "crypto.h"
+#include "text.h"
 
 #define SEALED 5
 #define TAG 16
 #define INFO 192 /* bytes of the text that names a key */
 
-static void decimal(char *out, uint64_t number) {
-    char digits[20];
-    int count = 0;
-    do digits[count++] = (char)('0' + number % 10);
-    while (number /= 10);
-    while (count) *out++ = digits[--count];
-    *out = 0;
-}
-
-static void hexadecimal(char *out, uint64_t number) {
-    char digits[16];
-    int count = 0;
-    do digits[count++] = "0123456789abcdef"[number & 15];
-    while (number >>= 4);
-    while (count) *out++ = digits[--count];
-    *out = 0;
-}
-
-/* The name of an end of an epoch: PEER/INCARNATION/NONCE. */
-static void end_of(char out[80], const char *peer, uint64_t incarnation, const uint8_t nonce[16]) {
-    size_t at = strlen(peer);
-    memcpy(out, peer, at);
-    out[at++] = '/';
-    decimal(out + at, incarnation);
-    at += strlen(out + at);
-    out[at++] = '/';
+/* Write the name of an end of an epoch: PEER/INCARNATION/NONCE. */
+static size_t add_end(char *out, size_t at, const char *peer, uint64_t incarnation, const uint8_t nonce[16]) {
+    at = text_add(out, at, peer);
+    at = text_add(out, at, "/");
+    at = text_add_number(out, at, incarnation, 10);
+    at = text_add(out, at, "/");
     for (int i = 0; i < 16; i++) {
-        out[at++] = "0123456789abcdef"[nonce[i] >> 4];
-        out[at++] = "0123456789abcdef"[nonce[i] & 15];
+        at = text_add_number(out, at, nonce[i] >> 4, 16);
+        at = text_add_number(out, at, nonce[i] & 15, 16);
     }
-    out[at] = 0;
+    return at;
 }
 
 /* The order in which Python sorts the ends: by peer, then incarnation, then nonce. */
@@ -50,34 +31,25 @@ static int before(const char *a, uint64_t a_number, const uint8_t *a_nonce, cons
     return order == 0 ? memcmp(a_nonce, b_nonce, 16) < 0 : order < 0;
 }
 
-static size_t append(char *out, size_t at, const char *text) {
-    size_t size = strlen(text);
-    memcpy(out + at, text, size);
-    return at + size;
-}
-
 /* The key of one use of an edge; the receiver is named with its incarnation. */
 static void edge_key(uint8_t out[32], const struct seal_edge *e, const struct seal_own *own, const char *purpose,
                      uint64_t incarnation, int attempt, const char *receiver, uint64_t receiver_incarnation) {
-    char info[INFO], number[24];
+    char info[INFO];
     int mine = strcmp(own->name, e->name) < 0;
-    size_t at = append(info, 0, "p2pfl/v1/");
-    at = append(info, at, purpose);
-    at = append(info, at, "/");
-    at = append(info, at, mine ? own->name : e->name);
-    at = append(info, at, "/");
-    at = append(info, at, mine ? e->name : own->name);
-    at = append(info, at, "/");
-    decimal(number, incarnation);
-    at = append(info, at, number);
-    at = append(info, at, "/");
-    decimal(number, (uint64_t)attempt);
-    at = append(info, at, number);
-    at = append(info, at, "/");
-    at = append(info, at, receiver);
-    at = append(info, at, "@");
-    hexadecimal(number, receiver_incarnation);
-    at = append(info, at, number);
+    size_t at = text_add(info, 0, "p2pfl/v1/");
+    at = text_add(info, at, purpose);
+    at = text_add(info, at, "/");
+    at = text_add(info, at, mine ? own->name : e->name);
+    at = text_add(info, at, "/");
+    at = text_add(info, at, mine ? e->name : own->name);
+    at = text_add(info, at, "/");
+    at = text_add_number(info, at, incarnation, 10);
+    at = text_add(info, at, "/");
+    at = text_add_number(info, at, (uint64_t)attempt, 10);
+    at = text_add(info, at, "/");
+    at = text_add(info, at, receiver);
+    at = text_add(info, at, "@");
+    at = text_add_number(info, at, receiver_incarnation, 16);
     info[at++] = 1;
     crypto_hmac(out, e->secret, info, at);
 }
@@ -85,21 +57,20 @@ static void edge_key(uint8_t out[32], const struct seal_edge *e, const struct se
 int seal_meet(struct seal_edge *e, const struct seal_own *own, uint64_t incarnation, const uint8_t public_key[32],
               const uint8_t nonce[16]) {
     uint8_t shared[32], salt[32], digest[32];
-    char text[INFO], end[80];
+    char text[INFO];
     int first = before(own->name, own->incarnation, own->nonce, e->name, incarnation, nonce);
     e->met = e->have = e->known = 0;
     if (crypto_exchange(shared, own->exchange, public_key) != 0) return -1;
     crypto_sha256(salt, own->run, strlen(own->run));
     crypto_hmac(e->secret, salt, shared, 32); /* of the edge in all epochs */
-    size_t at = append(text, 0, "p2pfl/v1/epoch/");
+    size_t at = text_add(text, 0, "p2pfl/v1/epoch/");
     for (int i = 0; i < 2; i++) {
-        if (i) at = append(text, at, "/");
-        if (first == (i == 0)) end_of(end, own->name, own->incarnation, own->nonce);
-        else end_of(end, e->name, incarnation, nonce);
-        at = append(text, at, end);
+        if (i) at = text_add(text, at, "/");
+        at = first == (i == 0) ? add_end(text, at, own->name, own->incarnation, own->nonce)
+                               : add_end(text, at, e->name, incarnation, nonce);
     }
     crypto_sha256(digest, text, at);
-    at = append(text, 0, "p2pfl/v1/epoch/");
+    at = text_add(text, 0, "p2pfl/v1/epoch/");
     memcpy(text + at, digest, 16);
     text[at + 16] = 1;
     crypto_hmac(shared, e->secret, text, at + 17);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "msgpack.h"
+#include "text.h"
 
 #define PREFIX 3
 #define SEQUENCE (UINT64_C(1) << 48)
@@ -12,10 +13,6 @@
 
 static const char *const TAGS[] = {"", "hello", "key", "claim", "pulse", "ack", "account", "chunk"};
 static const char *const STATUS[] = {"up", "left", "dead"};
-
-static int same(const char *text, uint32_t size, const char *known) {
-    return size == strlen(known) && memcmp(text, known, size) == 0;
-}
 
 static int is_name(const char *text, uint32_t size) {
     if (size < 1 || size > 22) return 0;
@@ -37,9 +34,9 @@ static void read_hello(struct mp_reader *r, uint32_t left, struct wire_hello *m)
     m->incarnation = mp_read_uint(r, WIRE_END);
     status = mp_read_text(r, &size, 8);
     if (r->failed) return;
-    if (same(status, size, STATUS[WIRE_UP])) m->status = WIRE_UP;
-    else if (same(status, size, STATUS[WIRE_LEFT])) m->status = WIRE_LEFT;
-    else if (same(status, size, STATUS[WIRE_DEAD])) m->status = WIRE_DEAD;
+    if (text_equals(status, size, STATUS[WIRE_UP])) m->status = WIRE_UP;
+    else if (text_equals(status, size, STATUS[WIRE_LEFT])) m->status = WIRE_LEFT;
+    else if (text_equals(status, size, STATUS[WIRE_DEAD])) m->status = WIRE_DEAD;
     else r->failed = 1;
     for (uint32_t field = 3; field < left && !r->failed; field++) {
         switch (field) {
@@ -155,7 +152,7 @@ static void read_account(struct mp_reader *r, uint32_t left, struct wire_account
             for (uint32_t j = 0; j < names && !r->failed; j++) {
                 const char *name = mp_read_text(r, &size, 22);
                 if (!r->failed && !is_name(name, size)) r->failed = 1;
-                if (!r->failed && me != NULL && same(name, size, me)) mine = 1;
+                if (!r->failed && me != NULL && text_equals(name, size, me)) mine = 1;
             }
             if (!r->failed && mine && !m->stated) {
                 m->stated = 1;
@@ -199,7 +196,7 @@ int wire_decode(struct wire_message *out, const uint8_t *payload, size_t size, c
     tag = mp_read_text(&r, &tag_size, 16);
     if (r.failed || fields == 0) return -1;
     for (int kind = WIRE_HELLO; kind <= WIRE_CHUNK; kind++)
-        if (same(tag, tag_size, TAGS[kind])) out->kind = (enum wire_kind)kind;
+        if (text_equals(tag, tag_size, TAGS[kind])) out->kind = (enum wire_kind)kind;
     fields--;
     if (out->kind == WIRE_UNKNOWN || fields < LEAST[out->kind]) return -1;
     switch (out->kind) {
@@ -251,6 +248,10 @@ static size_t finish(struct mp_writer *w, uint8_t *out) {
     return size;
 }
 
+static void uints(struct mp_writer *w, uint32_t count, const uint64_t *values) {
+    for (uint32_t i = 0; i < count; i++) mp_uint(w, values[i]);
+}
+
 size_t wire_hello(uint8_t *out, size_t room, const struct wire_hello *m) {
     struct mp_writer w = begin(out, room, WIRE_HELLO, 14);
     mp_text(&w, m->peer, m->peer_size);
@@ -263,9 +264,8 @@ size_t wire_hello(uint8_t *out, size_t room, const struct wire_hello *m) {
     mp_bytes(&w, m->signature, m->signature_size);
     mp_bytes(&w, m->answers, m->answers_size);
     mp_array(&w, m->rounds_count);
-    for (uint32_t i = 0; i < m->rounds_count; i++) mp_uint(&w, m->rounds[i]);
-    mp_uint(&w, m->attempt);
-    mp_uint(&w, m->turn);
+    uints(&w, m->rounds_count, m->rounds);
+    uints(&w, 2, (const uint64_t[]){m->attempt, m->turn});
     mp_bool(&w, m->done);
     mp_text(&w, m->version, m->version_size);
     mp_bytes(&w, m->nonce, m->nonce_size);
@@ -290,12 +290,7 @@ size_t wire_claim(uint8_t *out, size_t room, const struct wire_claim *m) {
 
 size_t wire_pulse(uint8_t *out, size_t room, const struct wire_pulse *m) {
     struct mp_writer w = begin(out, room, WIRE_PULSE, 10);
-    mp_uint(&w, m->incarnation);
-    mp_uint(&w, m->phase);
-    mp_uint(&w, m->tail);
-    mp_uint(&w, m->head);
-    mp_uint(&w, m->round);
-    mp_uint(&w, m->step);
+    uints(&w, 6, (const uint64_t[]){m->incarnation, m->phase, m->tail, m->head, m->round, m->step});
     mp_bool(&w, m->waiting);
     if (m->has_first) mp_uint(&w, m->first);
     else mp_nil(&w);
@@ -306,30 +301,22 @@ size_t wire_pulse(uint8_t *out, size_t room, const struct wire_pulse *m) {
 
 size_t wire_ack(uint8_t *out, size_t room, const struct wire_ack *m) {
     struct mp_writer w = begin(out, room, WIRE_ACK, 5);
-    mp_uint(&w, m->incarnation);
-    mp_uint(&w, m->phase);
-    mp_uint(&w, m->next);
-    mp_uint(&w, m->limit);
+    uints(&w, 4, (const uint64_t[]){m->incarnation, m->phase, m->next, m->limit});
     mp_array(&w, m->missing_count);
-    for (uint32_t i = 0; i < m->missing_count; i++) mp_uint(&w, m->missing[i]);
+    uints(&w, m->missing_count, m->missing);
     return finish(&w, out);
 }
 
 size_t wire_chunk_head(uint8_t *out, size_t room, const struct wire_chunk *m) {
     struct mp_writer w = begin(out, room, WIRE_CHUNK, 6);
-    mp_uint(&w, m->incarnation);
-    mp_uint(&w, m->phase);
-    mp_uint(&w, m->sequence);
-    mp_uint(&w, m->first);
-    mp_uint(&w, m->offset);
-    mp_uint(&w, m->total);
+    uints(&w, 6, (const uint64_t[]){m->incarnation, m->phase, m->sequence, m->first, m->offset, m->total});
     return finish(&w, out);
 }
 
 static void place(struct mp_writer *w, const uint64_t at[2]) {
-    mp_array(w, at[0] == WIRE_END ? 1 : 2);
-    mp_uint(w, at[0]);
-    if (at[0] != WIRE_END) mp_uint(w, at[1]);
+    uint32_t count = at[0] == WIRE_END ? 1 : 2;
+    mp_array(w, count);
+    uints(w, count, at);
 }
 
 size_t wire_account(uint8_t *out, size_t room, uint64_t incarnation, uint64_t number, const struct wire_flow *flows,
@@ -338,8 +325,7 @@ size_t wire_account(uint8_t *out, size_t room, uint64_t incarnation, uint64_t nu
                     const void *context) {
     static const uint64_t END[2] = {WIRE_END, 0};
     struct mp_writer w = begin(out, room, WIRE_ACCOUNT, 5);
-    mp_uint(&w, incarnation);
-    mp_uint(&w, number);
+    uints(&w, 2, (const uint64_t[]){incarnation, number});
     mp_array(&w, count);
     for (uint32_t i = 0; i < count; i++) {
         const struct wire_flow *f = flows + i;
@@ -420,7 +406,7 @@ int wire_read_row(struct wire_row *out, const uint8_t *message, size_t size) {
     out->step = mp_read_uint(&r, ROUND);
     const char *type = mp_read_text(&r, &text_size, 16);
     out->length = (uint32_t)mp_read_uint(&r, UINT32_MAX / 4);
-    if (r.failed || fields < 4 || !same(type, text_size, "float32")) return -1;
+    if (r.failed || fields < 4 || !text_equals(type, text_size, "float32")) return -1;
     for (uint32_t field = 4; field < fields && !r.failed; field++) {
         if (field == 4 || field == 5) { /* a grid or a weight, which a board does not understand */
             if (!mp_read_nil(&r)) return -1;

@@ -25,7 +25,7 @@ from p2pfl.testing import check_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+TUTORIALS = [*sorted((ROOT / "docs" / "tutorials").glob("*.md")), ROOT / "docs" / "deploy.md"]
 MOST_ENTRIES = 30
 """Of the glossary."""
 
@@ -246,6 +246,8 @@ def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
             assert cells(study_of(options))
         elif str(getattr(options, "experiment", "")).endswith(".csv"):
             assert options.command == "privacy"  # the record of a table
+        elif str(getattr(options, "experiment", "")).startswith("runs/"):
+            assert options.command == "peer"  # of a run that another command has begun
         elif getattr(options, "experiment", None) and "changes" in options:
             read(options.experiment, changes=options.changes, trust_code=options.trust_code)
 

@@ -20,7 +20,6 @@ from p2pfl.experiment.accounts import admitted_table, beside, beside_file, count
 from p2pfl.experiment.approval import consent_problems
 from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.reading import check, draft, plain
-from p2pfl.experiment.former_settings import check_former_runs
 from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.site_policy import policy_paths, read_policy
 
@@ -148,7 +147,6 @@ def check_consent(experiment: Experiment, peers: Sequence[str]) -> None:
     InputError
         The message is the last reason; the others are printed before.
     """
-    check_former_runs(experiment, live=False)
     problems = consent_problems(experiment, peers, today=datetime.now(UTC).date())
     for sentence in problems[:-1]:
         terminal.note(f"p2pfl: {sentence}")

@@ -21,7 +21,8 @@ from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment.file.key_places import put_back
 from p2pfl.experiment.file.own_code import code_digests
-from p2pfl.experiment.file.reading import convert_section, flat, load_table, plain, read_kept
+from p2pfl.experiment.file.reading import convert_section, flat, load_table, plain
+from p2pfl.experiment.former_settings import check_former_runs, former_runs
 from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
@@ -103,7 +104,7 @@ def experiment_digest(experiment: Experiment) -> str:
     Raises
     ------
     InputError
-        A file cannot be read.
+        A file cannot be read, or a run from which the experiment goes on is not here, or begins with its own models.
 
     Examples
     --------
@@ -111,10 +112,19 @@ def experiment_digest(experiment: Experiment) -> str:
     >>> len(digest), digest == experiment_digest(Experiment(name="ward", seed=1))
     (64, False)
     """
+    check_former_runs(experiment, live=True)
+    apart = [former.experiment for former in former_runs(experiment) if former.apart and former.experiment is not None]
+    digest = ""
+    for settings in reversed([experiment, *apart]):
+        digest = _digest(settings, former=digest)
+    return digest
+
+
+def _digest(experiment: Experiment, *, former: str) -> str:
+    """Return the SHA-256 of an experiment, with that of the run from whose models each peer goes on with its own."""
     values = {key: value for key, value in put_back(flat(experiment)).items() if key not in OF_THE_SITE}
-    if "{peer}" in (models := experiment.model.pretrained or ""):  # the last ones of a run, which no site has all of
-        former = Path(models).parent.parent / "experiment.toml"
-        values |= {"model.pretrained": None, "former": experiment_digest(read_kept(former, whole=False))}
+    if former:  # no site has the models of all peers
+        values |= {"model.pretrained": None, "former": former}
     for key in CONTENTS:
         value = values.get(key)
         values[key] = (

@@ -183,6 +183,12 @@ class Composition:
         return self.graph is not None and not self.graph.keeps_consensus and not self.algorithm.weighs_neighbours
 
     @property
+    def fragments(self) -> int:
+        """Number of parts of a model, of which each round releases the next one."""
+        count = self.value("learning.algorithm_options.fragments")
+        return count if isinstance(count, int) else 1
+
+    @property
     def plain_sgd(self) -> bool:
         """True if local steps are plain gradient descent."""
         learning = self.experiment.learning

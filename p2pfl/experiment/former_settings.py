@@ -16,14 +16,14 @@ MODEL_FOLDER = "peers"
 
 @dataclass(frozen=True)
 class FormerSettings:
-    """A run from which another one went on.
+    """Settings of a run from which another one went on.
 
     Parameters
     ----------
     folder
-        Its directory.
+        Directory of the run.
     experiment
-        Its settings; ``None`` if they are not here.
+        The settings; ``None`` if they are not here.
     apart
         True if each peer of it and of all later runs began with a model of its own.
     """
@@ -44,8 +44,11 @@ def former_runs(experiment: Experiment) -> Iterator[FormerSettings]:
         A run begins with its own models, or its settings cannot be read.
     """
     seen, apart, wanted = set[Path](), True, experiment.model.pretrained
-    while wanted is not None and (models := Path(wanted).resolve()).parent.name == MODEL_FOLDER:
-        folder, apart = models.parent.parent, apart and "{peer}" in wanted
+    while wanted is not None:
+        models, apart = Path(wanted).resolve(), apart and "{peer}" in wanted
+        if models.parent.name != MODEL_FOLDER and "{peer}" not in wanted:
+            return  # a model from elsewhere
+        folder = models.parent.parent
         if folder in seen:
             raise InputError(f"{folder} begins with its own models; correct model.pretrained in its {KEPT}")
         seen.add(folder)

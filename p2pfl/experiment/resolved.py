@@ -36,7 +36,7 @@ from p2pfl.data import Federation
 from p2pfl.experiment.accounts import admitted
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import flat
-from p2pfl.experiment.former_run import FormerRun
+from p2pfl.experiment.former_models import FormerModels
 from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
@@ -410,7 +410,7 @@ class Plan:
         pace = self.experiment.transport.pace
         if pace is not None and (pace.every or pace.hours):  # those of all peers
             settings["pace"] = f"{pace.every} {pace.hours}"
-        if (former := FormerRun.of(self.experiment)) is not None:
+        if (former := FormerModels.of(self.experiment)) is not None:
             settings["start"] = former.identity(self.federation.peers)
         return settings | {
             "topology": _digest(edges.encode()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -261,8 +261,7 @@ def _day(now: float) -> int:
     return math.floor(now / DAY)
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)\Z")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)\Z")
+_QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,15})?) ?([A-Za-z]+)\Z")
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)\Z")
 
 
@@ -279,8 +278,7 @@ def parse_duration(text: str) -> float:
     >>> parse_duration("10 min"), parse_duration("1.5h")
     (600.0, 5400.0)
     """
-    match = _DURATION.match(text)
-    seconds = float(match[1]) * UNITS.get(match[2], 0.0) if match else 0.0
+    seconds = _quantity(text, UNITS)
     if not 1.0 <= seconds <= MAX_PAUSE:
         raise ExperimentError(
             f'transport.pace.every is "{text}"; set it to a duration from "1 s" to "31 d", such as "10 min" or "2 h"'
@@ -301,11 +299,16 @@ def parse_size(text: str) -> int:
     >>> parse_size("50 MB"), parse_size("1.5kB")
     (50000000, 1500)
     """
-    match = _SIZE.match(text)
-    size = int(float(match[1]) * SIZES.get(match[2], 0)) if match else 0
+    size = int(_quantity(text, SIZES))
     if size < 1:
         raise ExperimentError(f'transport.pace.bytes is "{text}"; set it to a size in kB, MB or GB, such as "50 MB"')
     return size
+
+
+def _quantity(text: str, units: Mapping[str, float]) -> float:
+    """Return a number times its unit; 0 where the text is none."""
+    match = _QUANTITY.match(text)
+    return float(match[1]) * units.get(match[2], 0.0) if match else 0.0
 
 
 def parse_hours(text: str, *, key: str) -> tuple[Window, ...]:
@@ -324,7 +327,7 @@ def parse_hours(text: str, *, key: str) -> tuple[Window, ...]:
     windows = []
     for part in text.split(","):
         match = _HOURS.match(part.strip())
-        begin, end = (0, 0) if match is None else (_minutes(match[1], match[2]), _minutes(match[3], match[4]))
+        begin, end = (0, 0) if match is None else (_seconds_at(match[1], match[2]), _seconds_at(match[3], match[4]))
         if begin == end or end > DAY:
             raise ExperimentError(
                 f'transport.pace.{key} is "{text}"; set it to hours of UTC such as "01:00-05:00", or several with '
@@ -334,6 +337,6 @@ def parse_hours(text: str, *, key: str) -> tuple[Window, ...]:
     return tuple(windows)
 
 
-def _minutes(hours: str, minutes: str) -> int:
-    """Return seconds after midnight."""
+def _seconds_at(hours: str, minutes: str) -> int:
+    """Return the seconds from midnight to a time of the day."""
     return 3600 * int(hours) + 60 * int(minutes)

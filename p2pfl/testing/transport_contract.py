@@ -316,7 +316,7 @@ async def joining_can_be_cancelled_at_any_time_and_leaves_nothing(transport: Tra
                 await joining
             await bob.publish(f"{room}/state", b"next")
             equal(await _data(bob, 1), [b"next"])
-            if left := asyncio.all_tasks() - others:  # maybe a look of bob's at his messages, which ends
+            if left := asyncio.all_tasks() - others:  # one may still read the messages of bob, and ends
                 _, pending = await asyncio.wait(left, timeout=DEADLINE / 4)
                 require(not pending, "a cancelled join left tasks behind")
 

@@ -137,6 +137,14 @@ def test_a_digest_is_the_same_in_another_folder_and_of_the_resolved_file(ward, t
     assert experiment_digest(read(moved / "resolved.toml")) == before
 
 
+@pytest.mark.parametrize("folder", ["peers", "models"])
+def test_no_digest_is_of_a_run_that_begins_with_its_own_models(tmp_path, folder):
+    file = tmp_path / "experiment.toml"
+    file.write_text(f'[model]\npretrained = "{tmp_path}/{folder}/{{peer}}.safetensors"\n')
+    with pytest.raises(InputError, match="begins with its own models"):
+        experiment_digest(read(file))
+
+
 def test_nobody_but_the_officer_can_approve(ward):
     with pytest.raises(InputError, match="names another officer"):
         signed(ward, key=OPERATOR)

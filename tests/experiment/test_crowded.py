@@ -4,7 +4,7 @@ import pytest
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.settings_rules import MAX_ALL_TO_ALL
+from p2pfl.experiment.rules.round_rules import MAX_ALL_TO_ALL
 
 TABLE = {"data": {"name": "digits", "split": "iid"}, "model": {"name": "linear"}, "gossip": {"steps": 1}}
 MASKS = ["privacy.mode=pairwise", "privacy.mask=1.0", "privacy.departures=go_on"]

@@ -78,6 +78,7 @@ def test_what_are_no_hours_is_refused_in_one_sentence(text):
         ({"hours": "night"}, 'the experiment: transport.pace.hours is "night"; set it to hours of UTC'),
         ({"often": "1 h"}, 'unknown key "transport.pace.often"'),
         ({"every": 600}, "transport.pace.every is 600; set it to text"),
+        ({"bytes": f"{'9' * 400} GB"}, "; set it to a size in kB, MB or GB"),
         ({"hours": "01:00-02:00", "awake": "03:00-04:00"}, 'awake is "03:00-04:00", outside of transport.pace.hours ='),
         ({"hours": "23:00-01:00", "awake": "01:00-23:00"}, 'awake is "01:00-23:00", outside of transport.pace.hours ='),
         ("10 min", 'transport.pace is "10 min"; set it to a section with keys of its own'),

@@ -75,7 +75,7 @@ class Wavering(Agreement):
 
 
 class Silent(Agreement):
-    """Promises without a word about what it has accepted."""
+    """Promises without its last acceptance."""
 
     def _promise(self) -> Promise:
         return msgspec.structs.replace(super()._promise(), accepted=None, accepted_value=None)

@@ -9,7 +9,7 @@ from boards import MICRO, build, section_sizes
 
 pytestmark = pytest.mark.slow
 
-OWN = ["msgpack", "wire", "blake3", "mlp", "seal", "mqtt", "peer"]
+OWN = ["text", "msgpack", "wire", "blake3", "mlp", "seal", "mqtt", "peer"]
 """Modules that every board has."""
 
 HEAP = {"malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign", "alloca", "strdup"}

@@ -118,8 +118,10 @@ class Command:
         raise AssertionError(f"never said {text!r}, but {''.join(self.lines)}")
 
     def family(self):
-        """All its processes, itself first."""
-        return [self.process, *self.process.children(recursive=True)]
+        """All its processes, itself first; one that has ended by itself has none."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [self.process, *self.process.children(recursive=True)]
+        return [self.process]
 
     def ctrl_c(self):
         """What a terminal sends: a signal to all in the foreground."""
@@ -150,8 +152,7 @@ class Command:
 
     def close(self):
         """Kill what is left."""
-        if self.process.is_running():
-            self._killed()
+        self._killed()
         self.status()
         self.reader.join(DEADLINE)
         self.out.close()

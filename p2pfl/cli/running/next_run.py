@@ -14,7 +14,7 @@ from p2pfl.cli.running.repeating import check_trust
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.composition import Composition
-from p2pfl.experiment.former_run import FormerRun
+from p2pfl.experiment.former_models import FormerModels
 from p2pfl.experiment.parts.peer_graph import is_own, peers_of
 from p2pfl.results.lock import PEER_LOCK, RUN_LOCK
 
@@ -91,8 +91,8 @@ def _check_followed(before: Experiment, former: Path) -> None:
 
 def _check_models(experiment: Experiment, name: str | None) -> None:
     """Refuse peers that have no model to begin with, or models of different rounds, before anything starts."""
-    made = FormerRun.of(experiment)
+    models = FormerModels.of(experiment)
     own = not experiment.topology.files and is_own(str(experiment.topology.kind))
-    if made is not None and not (own and name is None):
+    if models is not None and not (own and name is None):
         peers = [name] if name is not None else [*peers_of(experiment)]
-        made.rounds(peer for peer in peers if peer not in experiment.learning.without)
+        models.rounds(peer for peer in peers if peer not in experiment.learning.without)

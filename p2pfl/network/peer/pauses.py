@@ -12,8 +12,8 @@ from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.interface.requests import Pause, Turn
 from p2pfl.network.protocol.session.shared import PULSE
 
-LOOK = 60.0
-"""Seconds after which a peer that pauses reads its clock again, which people and networks set."""
+CLOCK_PERIOD = 60.0
+"""Seconds after which a peer that pauses or sleeps reads its clock again, which people and networks set."""
 
 
 class AsleepError(PeerError):
@@ -57,9 +57,8 @@ class Pauses:
     ) -> None:
         self.table, self.now, self.connection = table, now, connection
         self.position = position or Position()
-        self._first = True
         self._joins = True  # it follows the others, which know when the round begins
-        self._before = 0  # bytes before the last round
+        self._before: int | None = None  # bytes before the last round
 
     async def before(self, round: int) -> None:
         """Wait until a round may begin, or until a neighbour has begun it.
@@ -73,21 +72,22 @@ class Pauses:
         """
         table, connection = self.table, self.connection
         if not (table.pauses or table.sleeps):
-            return  # without a look at the clock, which a checkpoint would keep
-        self._count()
-        if self._first and table.pauses:
+            return  # without a reading of the clock, which a checkpoint would keep
+        if self._before is not None:
+            self._count(self._total - self._before)
+        elif table.pauses:
             await self._meet(round)
         paused = False
         while (seconds := self._left()) > 0 and not self._follows(round):
             self._stay_awake(self.now() + seconds)
             paused = True
             connection.submit(Pause(seconds))
-            await connection.until(lambda: self._follows(round), by=connection.clock() + min(seconds, LOOK))
+            await connection.until(lambda: self._follows(round), by=connection.clock() + min(seconds, CLOCK_PERIOD))
         if paused:
             connection.submit(Pause(0.0))
             connection.submit(Turn(round))  # what the pause took is no time of a neighbour
         self._stay_awake(self.now())
-        self._first = self._joins = False
+        self._joins = False
         self.position = msgspec.structs.replace(self.position, began=self.now())
         self._before = self._total
 
@@ -96,11 +96,9 @@ class Pauses:
         """Bytes that the device has sent and received in the run."""
         return self.connection.bytes_out + self.connection.bytes_in
 
-    def _count(self) -> None:
-        """Note what the last round took."""
-        if self._first:
-            return
-        self.position = self.position.after(self._total - self._before)
+    def _count(self, took: int) -> None:
+        """Record the bytes that the last round took."""
+        self.position = self.position.after(took)
         limit = self.table.bytes
         if limit is not None and (excess := self.position.excess(limit)) is not None:
             raise RunError(
@@ -115,7 +113,7 @@ class Pauses:
             raise AsleepError(wakes)
 
     def _left(self) -> float:
-        """Return the seconds until the next round may begin; note what the clock says, which may have been set."""
+        """Return the seconds until the next round may begin; record the time, as the clock may have been set."""
         now = self.now()
         began, self.position = self.position.began, self.position.at(self._total, now=now)
         self._joins |= began != self.position.began  # the clock was ahead, and nothing else says when it began
@@ -133,7 +131,7 @@ class Pauses:
         return self._joins or self.table.follows(began=self.position.began, now=self.now())
 
     async def _meet(self, round: int) -> None:
-        """Give the neighbours of a peer that joins the time of a few heartbeats to state that they pause."""
+        """Wait a few heartbeats, in which the neighbours of a peer that joins can state that they pause."""
         session = self.connection.session
         if session.shared.progress.running:
             by = self.connection.clock() + 3 * PULSE

@@ -42,13 +42,21 @@ from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, F
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.peer.updates import Progress
 from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
+from p2pfl.network.protocol.membership.refusals import text
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Transport, opened
 from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust, fingerprint
 from p2pfl.results import Record
 from p2pfl.results.evidence import Witness
-from p2pfl.results.notices.kinds import DataReplaced, JoinsLate, Notice, PeerExcluded, ReleasesEnded
+from p2pfl.results.notices.kinds import (
+    DataReplaced,
+    JoinsLate,
+    NeighboursMissing,
+    Notice,
+    PeerExcluded,
+    ReleasesEnded,
+)
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.spending.stated import BudgetStop
@@ -343,10 +351,16 @@ class Peer:
             await gather_neighbours(connection, self.keeper, plan=self.plan, notify=self._notify)
             return
         seconds = self.plan.experiment.transport.gathering.seconds
+        reported = ""
         while True:
             within = min(seconds, max(MEETING, left_of(table.awake, self.clock())))
-            if await connection.gather(quorum=ANYBODY, within=within) is None:
+            error = await connection.gather(quorum=ANYBODY, within=within)
+            if error is None:
                 return
+            refused = "; ".join(map(text, self.membership.refused.values()))
+            if refused not in {"", reported}:
+                reported, why = refused, f"{refused}; this device waits for other neighbours"
+                self._notify(NeighboursMissing(peer=self.name, absent=error.absent, gone=error.gone, message=why))
             if self.membership.over:
                 rounds = self.plan.experiment.rounds
                 kept = self.keeper.former.kept[0].round if self.keeper.former.kept else 0
@@ -373,10 +387,13 @@ class Peer:
             raise ResumeError(explain_exclusion(self.name))
         awake = Timetable.of(plan.experiment.transport.pace).awake
         left = max(MEETING, left_of(awake, self.clock()))
+        hours = asyncio.timeout(None if left == math.inf else left)
         try:
-            async with asyncio.timeout(None if left == math.inf else left):
+            async with hours:
                 chosen, number = await resume_peer(self.connection, self.keeper, joins=joins)
         except TimeoutError:  # the members of no round of its hours have admitted this device
+            if not hours.expired():
+                raise
             await self.connection.leave(done=False)
             raise AsleepError(first_in(awake, self.clock())) from None
         first = FirstRound(number, chosen, over)

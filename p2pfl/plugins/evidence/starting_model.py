@@ -10,7 +10,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.data.tables.declaration import withdrawals
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import data_folder
-from p2pfl.experiment.file.reading import draft
+from p2pfl.experiment.former_settings import former_runs
 from p2pfl.experiment.parts.peer_graph import is_own, peers_of
 from p2pfl.learning.models import names_models
 from p2pfl.plugins.evidence.certificate import file_digest
@@ -39,27 +39,29 @@ def check_start(experiment: Experiment, *, peers: Collection[str], people: Mappi
     Raises
     ------
     InputError
-        The model, or one before it, has learned from the data.
+        The model, or one before it, has learned from the data, or a run begins with its own models.
     """
-    if experiment.model.pretrained is None:
-        return ""
-    file = Path(experiment.model.pretrained)  # which may have {peer} in its name
-    written = file.parent.parent / "experiment.toml"
-    if file.parent.name != "peers" or not written.is_file():
-        return f"nobody has shown that {file.name}, from which both runs start, never had these data"
-    earlier = draft(written)
-    if had := sorted(peer for peer in peers if _took_part(earlier, peer)):
-        raise InputError(
-            f"the run starts from {file}, which has learned from {had[0]}; forget {had[0]} in {written.parent} first, "
-            "and name a model of that replay with --start"
-        )
-    for owner, keys in sorted(people.items()):
-        if remaining := len(keys - _withdrawn(earlier, owner)) if _took_part(earlier, owner) else 0:
+    later = experiment
+    for former in former_runs(experiment):
+        file, earlier = later.model.pretrained, former.experiment
+        if earlier is None:
+            break
+        if had := sorted(peer for peer in peers if _took_part(earlier, peer)):
             raise InputError(
-                f"the run starts from {file}, which may have learned from {remaining} of the people who leave {owner}; "
-                f"forget them in {written.parent} first, and name a model of that replay with --start"
+                f"the run starts from {file}, which has learned from {had[0]}; forget {had[0]} in {former.folder} "
+                "first, and name a model of that replay with --start"
             )
-    return check_start(earlier, peers=peers, people=people)
+        for owner, keys in sorted(people.items()):
+            if remaining := len(keys - _withdrawn(earlier, owner)) if _took_part(earlier, owner) else 0:
+                raise InputError(
+                    f"the run starts from {file}, which may have learned from {remaining} of the people who leave "
+                    f"{owner}; forget them in {former.folder} first, and name a model of that replay with --start"
+                )
+        later = earlier
+    if later.model.pretrained is None:
+        return ""
+    start = Path(later.model.pretrained).name
+    return f"nobody has shown that {start}, from which both runs start, never had these data"
 
 
 def lacks_start(experiment: Experiment) -> bool:

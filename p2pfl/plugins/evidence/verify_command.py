@@ -14,7 +14,6 @@ from p2pfl.core.errors import P2PFLError
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.experiment.file.reading import draft
-from p2pfl.experiment.former_settings import check_former_runs
 from p2pfl.experiment.partitionings import partitioning
 from p2pfl.plugins.evidence.crate import write_crate
 from p2pfl.plugins.evidence.evidence_commands import VerifyOptions
@@ -76,10 +75,9 @@ def _experiment(chains: list[PeerEvidence], *, trust: bool) -> Experiment | None
 def _settings(chains: list[PeerEvidence], *, trust: bool) -> list[Difference]:
     """Return the peers that began with another experiment than the one beside their evidence."""
     files = {own.folder: own.folder / "experiment.toml" for own in chains}
-    settings = {folder: read(path, trust_code=trust) for folder, path in files.items() if path.is_file()}
-    for experiment in settings.values():
-        check_former_runs(experiment, live=True)
-    digests = {folder: experiment_digest(experiment) for folder, experiment in settings.items()}
+    digests = {
+        folder: experiment_digest(read(path, trust_code=trust)) for folder, path in files.items() if path.is_file()
+    }
     return [
         Difference(own.peer, -1, "it began with another experiment than the experiment.toml beside it")
         for own in chains
@@ -88,7 +86,7 @@ def _settings(chains: list[PeerEvidence], *, trust: bool) -> list[Difference]:
 
 
 def _former_runs(chains: list[PeerEvidence]) -> tuple[list[Difference], list[str]]:
-    """Return the peers that went on from another run than their settings name, and of whom nobody can tell here."""
+    """Return the peers that went on from another run than their settings name, and what evidence leaves open."""
     differences, unknown = list[Difference](), list[str]()
     for own in chains:
         stated = {began.follows for began in own.beginnings}

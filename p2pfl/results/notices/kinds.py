@@ -398,7 +398,7 @@ class ModelsRefused(Notice, frozen=True, kw_only=True):
 
 
 class NeighboursMissing(Notice, frozen=True, kw_only=True):
-    """Neighbours did not come at the end of a run; the peer has played all rounds and goes on.
+    """Neighbours did not come; the peer goes on, because it has played all rounds, or because it comes back later.
 
     Attributes
     ----------
@@ -414,7 +414,7 @@ class NeighboursMissing(Notice, frozen=True, kw_only=True):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.message}; all rounds are played, and the model is kept as it is"
+        return self.message
 
 
 # ------------------------------------------------------------ what harms the mean of all models

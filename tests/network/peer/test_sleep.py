@@ -12,6 +12,9 @@ from p2pfl.experiment import plan, read
 from p2pfl.experiment.timetable import DAY, Position, Timetable, parse_hours
 from p2pfl.network.peer.launch.incarnations import Incarnations
 from p2pfl.network.peer.pauses import AsleepError, Pauses
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import encode
+from p2pfl.results.notices.kinds import NeighboursMissing
 from swarms import SMALL
 from virtual_fleet import Fleet, run
 
@@ -165,6 +168,24 @@ def test_a_device_that_waits_for_neighbours_without_a_limit_sleeps_at_the_end_of
         return phase
 
     assert run(alone) == "asleep"
+
+
+@pytest.mark.fast
+def test_a_device_whose_neighbours_run_another_wire_format_reports_it_once_and_goes_on(tmp_path):
+    async def alone():
+        fleet = Sleepers([PACE, "topology.peers=2"], tmp_path, own={"peer1": {"awake": "00:00-00:30, 04:00-05:00"}})
+        async with fleet.transport.join("older") as older:
+            payload = bytes([1]) + encode(Announcement("peer0", 1, "up"))[1:]
+            await older.publish("p2pfl/v1/test/peer/peer0/state", payload, retain=True)
+            fleet.start("peer1")
+            await asyncio.sleep(1200)
+            phase = fleet.now["peer1"].phase
+            await fleet.kill("peer1")
+        return phase, [each for each in fleet.notices if isinstance(each, NeighboursMissing)]
+
+    phase, (notice,) = run(alone)  # although it has gathered again and again
+    assert (phase, notice.peer, notice.absent) == ("gathering", "peer1", ("peer0",))
+    assert '"peer0" uses version 1 of the wire format' in str(notice)
 
 
 def test_a_device_that_no_round_admits_sleeps_at_the_end_of_its_hours_and_joins_later(tmp_path):

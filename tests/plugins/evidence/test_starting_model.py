@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 
 import p2pfl
 from p2pfl.cli import main
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
+from p2pfl.plugins.evidence.starting_model import check_start
 from p2pfl.privacy.keys import Identity
 
 EARLIER = {
@@ -157,3 +159,11 @@ def test_a_run_that_goes_on_from_the_models_of_each_peer_is_forgotten_after_the_
     folder, certificate = forgotten(home, old, "--peer", "peer2", "--start", str(start))
     assert same_models(folder, p2pfl.simulate(never, baselines=False).models)
     assert len(certificate["start"]) == 64
+
+
+@pytest.mark.parametrize("model", ["peer0", "{peer}"])
+def test_a_run_that_would_begin_with_its_own_models_is_not_replayed(tmp_path, model):
+    file = tmp_path / "experiment.toml"
+    file.write_text(f'[model]\npretrained = "{tmp_path}/peers/{model}.safetensors"\n')
+    with pytest.raises(InputError, match="begins with its own models"):
+        check_start(read(file), peers=["stranger"], people={})

@@ -35,7 +35,7 @@ def certificate(path):
 
 
 def accepted(folder, trusted, *, name="127.0.0.1"):
-    """Whether a client that trusts a file accepts the certificate and key of a broker, over TLS in memory."""
+    """Return whether a client that trusts the certificates of a file accepts a broker, over TLS in memory."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(folder / "broker.pem", folder / "broker.key")
     client = Address.parse(f"mqtts://{name}:8883").tls(trusted, None, None)
@@ -77,7 +77,7 @@ def test_devices_trust_the_authority_and_so_each_new_certificate_of_their_broker
     assert keys[0] != keys[1]
 
 
-def test_the_certificate_of_a_device_is_none_of_a_broker(place):
+def test_a_device_cannot_use_its_certificate_as_a_broker(place):
     fleet = bundles(place)
     request = asked(place, "peer0")
     fleet.signer(now=NOW).collect([request])
@@ -101,7 +101,7 @@ def test_devices_still_trust_a_broker_that_signed_its_own_certificate_before_the
     for name in ("broker.pem", "broker.key"):
         (out / "broker" / name).unlink()
     bundles(place)
-    assert accepted(out / "broker", trusted)  # no device was touched
+    assert accepted(out / "broker", trusted)  # without a change on any device
 
 
 def test_two_certificates_that_brokers_have_signed_themselves_are_trusted_beside_each_other(tmp_path):
@@ -191,7 +191,7 @@ def test_a_second_experiment_changes_nothing_of_the_first_and_devices_keep_their
 
 
 def test_nobody_is_a_peer_of_one_experiment_and_an_observer_of_another(place):
-    """Who has a certificate for a name has its rights in both swarms."""
+    """A certificate for a name gives its rights in all swarms of the broker."""
     text = (place / "plant.toml").read_text() + '\n[telemetry]\nshare = "health"\n'
     (place / "plant.toml").write_text(text)
     bundles(place)
@@ -220,7 +220,7 @@ def test_an_experiment_with_the_name_of_a_folder_of_the_fleet_is_refused(place):
 
 @pytest.mark.slow
 def test_a_device_installs_a_second_experiment_with_the_keys_that_it_has(place):
-    """In one call: the operator has signed these keys for the first experiment."""
+    """One call is enough, because the operator has signed these keys for the first experiment."""
     prefix = place / "home" / ".local" / "share" / "p2pfl" / "bin"
     prefix.mkdir(parents=True)
     for name, module in (("p2pfl", "-P -m p2pfl"), ("python", "")):
@@ -260,9 +260,9 @@ def test_a_device_installs_a_second_experiment_with_the_keys_that_it_has(place):
         shutil.rmtree(states / f"{each}-peer0" / "keys")
     done = install(fleet.home / "peer0")
     assert (done.returncode, "has the key" in done.stdout + done.stderr) == (0, True)
-    said = install(fleet.home / "peer0", STATE=str(states / "plant-peer0"))
-    assert said.returncode == 1
-    assert "plant-peer0 has another experiment; choose another STATE" in said.stderr
+    refused = install(fleet.home / "peer0", STATE=str(states / "plant-peer0"))
+    assert refused.returncode == 1
+    assert "plant-peer0 has another experiment; choose another STATE" in refused.stderr
 
 
 # ---------------------------------------------------------------------- install.sh of a broker

@@ -89,9 +89,9 @@ def ward(place, monkeypatch):
     return place
 
 
-def written(*added, observers=()):
+def written(*added, observers=(), machines=()):
     fleet = Fleet.open("plant.toml", out=Path("fleet"), trust_code=True)
-    kinds = device_kinds([], peers=fleet.peers)
+    kinds = device_kinds(machines, peers=fleet.peers)
     how = {"brokers": ["mqtts://127.0.0.1:8883"], "kinds": kinds, "wheel": Path(WHEEL), "now": NOW}
     return fleet, fleet.write(**how, observers=observers, added=[Path(each) for each in added])
 
@@ -135,6 +135,13 @@ def test_a_model_in_a_bundle_has_its_tensors_and_no_statistics_of_its_training_d
     (ward / "start.safetensors").write_bytes(b"no model")
     with pytest.raises(InputError, match=r"is no file of safetensors; correct model\.pretrained"):
         written()
+
+
+@pytest.mark.usefixtures("ward")
+def test_a_call_without_packages_for_a_device_writes_nothing():
+    with pytest.raises(InputError, match=r"lock of x86_64 has no torch for Python 3\.14; add --wheels"):
+        written(observers=["ops"], machines=["x86_64:3.14"])
+    assert not Path("fleet").exists()
 
 
 @pytest.mark.usefixtures("ward")

@@ -406,3 +406,16 @@ def test_an_installation_stops_with_one_sentence(place, prefix):
     changed = sh(folder / "install.sh", ENVIRONMENT="yes", **state)
     assert "a file of the bundle has changed" in changed.stderr
     assert not (place / "state").exists()
+
+
+@pytest.mark.slow
+def test_a_bundle_where_the_request_cannot_be_written_is_named(place, prefix):
+    """A container may lack the right to write into the folder that it mounts."""
+    folder = bundles(place).out / "peer0"
+    (folder / "request.toml").mkdir()
+    given = {"PREFIX": str(prefix), "STATE": str(place / "state"), "PATH": shims(place, {"id": SOMEBODY})}
+    done = sh(folder / "install.sh", ENVIRONMENT="yes", **given)
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        f"install.sh: {folder}/request.toml cannot be written; copy the bundle to where user 1000 may write\n"
+    )

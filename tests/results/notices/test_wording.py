@@ -126,7 +126,7 @@ SENTENCES = [
     ),
     (
         notices.NeighboursMissing(**ME, absent=("bob",), gone=(), message="bob did not come"),
-        "bob did not come; all rounds are played, and the model is kept as it is",
+        "bob did not come",
     ),
     (
         notices.LossRose(**ME, round=11, before=GOOD, now=BAD, best_round=7, best_file="a/b.safetensors"),

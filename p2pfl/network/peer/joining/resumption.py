@@ -63,7 +63,8 @@ async def gather_neighbours(
     error = await connection.gather(quorum=gather.quorum, within=within, together=together)
     if error is not None and played:
         me = membership.me.peer
-        notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
+        why = f"{error}; all rounds are played, and the model is kept as it is"
+        notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=why))
     elif begun and not played and (error is not None or membership.over):
         why = explain_stranding(membership, kept, rounds=plan.experiment.rounds, within=within)
         absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)

@@ -10,7 +10,7 @@ from p2pfl.algorithms import State
 from p2pfl.core.errors import PeerError, ResumeError
 from p2pfl.network.peer.joining.resumption import restarts_together
 from p2pfl.network.peer.masking.round_attempts import MAX_ATTEMPTS
-from p2pfl.network.peer.pauses import LOOK, AsleepError
+from p2pfl.network.peer.pauses import CLOCK_PERIOD, AsleepError
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.results.notices.kinds import AwaitsReturn, LearningStopped, Notice
@@ -82,12 +82,13 @@ class Incarnations:
             try:
                 state = await self.play(self.peer)
             except AsleepError as asleep:  # it met nobody
-                await self._sleep(asleep.wakes)
+                wakes = asleep.wakes
             else:
                 await self._keep(state)
                 if self.peer.wakes is None:
                     return state
-                await self._sleep(self.peer.wakes)
+                wakes = self.peer.wakes
+            await self._sleep(wakes)
             former = await asyncio.to_thread(self.store.former)
             self.peer = self.begin(former, self.peer.me.incarnation + 1)
 
@@ -98,9 +99,9 @@ class Incarnations:
         """
         self.peer.phase = "asleep"
         time, left = asyncio.get_running_loop().time, wakes - self.peer.clock()
-        by = time() + left + 2 * LOOK
+        by = time() + left + 2 * CLOCK_PERIOD
         while left > 0 and time() < by:
-            await asyncio.sleep(min(left, LOOK))
+            await asyncio.sleep(min(left, CLOCK_PERIOD))
             left = wakes - self.peer.clock()
 
     async def _keep(self, state: State) -> None:

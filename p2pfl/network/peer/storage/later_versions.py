@@ -1,4 +1,4 @@
-"""What a later version of p2pfl has written and this one would lose, so that going back to this one is refused."""
+"""Refusal of files that a later version of p2pfl has written, with fields that this version would lose."""
 
 from __future__ import annotations
 

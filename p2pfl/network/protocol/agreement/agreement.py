@@ -363,7 +363,7 @@ class Agreement:
             self._propose_from(promise.ballot)
 
     def _propose_from(self, ballot: Ballot) -> None:
-        """Propose the value that the promises for a ballot allow; wait for more as long as they do not tell."""
+        """Propose the value that the promises for a ballot allow; wait for more as long as they allow none."""
         promises = [promise for _, promise in sorted(self._promises.items())]
         value = choose_proposal(promises, wanted=self.wanted, committee=self.committee)
         if value is None:

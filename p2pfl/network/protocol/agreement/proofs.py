@@ -20,10 +20,11 @@ accepts nothing in the first ballot, and v in all ballots below b since. So all 
 last value that was accepted, and none proves a vote for another value. There are more than 2 f promises, so all but f
 report no other value. Thus the member accepted v. This is a contradiction. ∎ Such decisions are those of SBFT.
 
-*What one honest peer counts, all believe.* The proofs take it that each honest peer believes what another one has
-counted. It does: of a statement that others repeat it asks for the signature, and for an incarnation that is not below
-the one that it met first, so not below the one that it knew when it chose its masks; in an attempt that counts, all
-reports name the same. It has no upper bound, because a peer takes no announcement of a member that it has excluded.
+*What one honest peer counts, all believe.* The proofs assume that each honest peer believes a statement that another
+one has counted. A peer believes a repeated statement if it is signed, and if its incarnation is not below the first one
+that the peer met. That one is not above the incarnation with which it chose its masks, and in an attempt that counts,
+all reports name the same incarnations. There is no upper bound, because a peer takes no announcement of a member that
+it has excluded.
 
 *What is decided was believed.* Let b be the lowest ballot in which a value is certified. No promise for b can prove a
 vote for it. An honest member that accepted it in b believed it itself; or all but f promises reported that members have
@@ -84,7 +85,7 @@ def reports(promise: Promise, *, committee: Committee) -> bool:
     if promise.member not in committee.members or not committee.owns(promise.ballot) or not _possible(promise):
         return False
     if promise.voted is None or promise.value is None:
-        return promise.voted is None and promise.value is None
+        return True
     below = promise.voted < promise.ballot
     return below and is_certified(promise.subject, promise.voted, promise.value, promise.proof, committee=committee)
 
@@ -101,7 +102,7 @@ def follows(proposal: Proposal, *, committee: Committee) -> bool:
         return False
     if any((each.subject, each.ballot) != (vote.subject, vote.ballot) for each in promises):
         return False
-    if any((each.voted is None) != (each.value is None) or not _possible(each) for each in promises):
+    if not all(map(_possible, promises)):
         return False
     highest, values = highest_report(promises)
     if highest is None:
@@ -121,10 +122,11 @@ def highest_report(promises: Collection[Promise]) -> tuple[Ballot | None, frozen
 
 
 def _possible(promise: Promise) -> bool:
-    """Return whether a promise reports an acceptance below its ballot, or none."""
-    if promise.accepted is None or promise.accepted_value is None:
-        return promise.accepted is None and promise.accepted_value is None
-    return promise.accepted < promise.ballot
+    """Return whether a promise names ballots with their values, or neither, and an acceptance below its own ballot."""
+    named = (promise.voted, promise.value), (promise.accepted, promise.accepted_value)
+    if any((ballot is None) != (value is None) for ballot, value in named):
+        return False
+    return promise.accepted is None or promise.accepted < promise.ballot
 
 
 def accepted_by_most(promises: Collection[Promise], *, committee: Committee) -> Value | None:
@@ -139,10 +141,10 @@ def accepted_by_most(promises: Collection[Promise], *, committee: Committee) -> 
     >>> accepted_by_most(promises, committee=committee), accepted_by_most(promises[1:], committee=committee)
     (b'\x01', b'\x01')
     """
-    values = Counter(each.accepted_value for each in promises)
+    values = [each.accepted_value for each in promises if each.accepted_value is not None]
     least = len(promises) - committee.faulty
-    found = [each for each, count in values.items() if each is not None and each.startswith(COMMITS) and count >= least]
-    return found[0] if len(found) == 1 else None
+    most = [each for each, count in Counter(values).items() if each.startswith(COMMITS) and count >= least]
+    return most[0] if len(most) == 1 else None
 
 
 def choose_proposal(promises: Collection[Promise], *, wanted: Value | None, committee: Committee) -> Value | None:

@@ -74,7 +74,7 @@ class Settlement:
 
     Examples
     --------
-    Ada owns the committee of three, so bob sends her his report, and waits for her proposal.
+    Ada owns the committee of three, so Bob sends his report to Ada alone, and waits for the proposal.
 
     >>> from p2pfl.network.protocol.agreement.attempt_reports import complete
     >>> names = ("ada", "bob", "eve")
@@ -322,7 +322,7 @@ class Settlement:
 
     @property
     def _hopeless(self) -> bool:
-        """Whether the first ballot decides nothing: its owner is gone, or a member whose acceptance it takes."""
+        """True if the first ballot cannot decide, because its owner or a member that has to accept is gone."""
         gone = self._gone.intersection(self.committee.members)
         wanted = self.agreement.wanted
         return self.committee.owner in gone or bool(gone and wanted is not None and wanted.startswith(COMMITS))

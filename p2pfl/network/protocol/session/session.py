@@ -26,10 +26,11 @@ from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.run_end import AccountSettlement, Departure
 from p2pfl.network.protocol.session.session_totals import Totals
-from p2pfl.network.protocol.session.shared import PULSE, RARE_PULSE, Shared, Waiter
+from p2pfl.network.protocol.session.shared import PULSE, Shared, Waiter
 from p2pfl.network.protocol.session.start_wait import StartWait
 from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.protocol.timing.pace import Pace
+from p2pfl.network.protocol.timing.timeouts import RARE_PULSE
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 
@@ -112,8 +113,8 @@ class Session:
     ) -> None:
         codec.bound(plausible.largest(row_bytes))
         ledgers = PeerLedgers(membership.me.peer) if ledgers is None else ledgers
-        known = codec, membership, mailbox, edges, ledgers
-        self.shared = shared = Shared(*known, row_bytes, patience, last, longest_pause)
+        self.shared = shared = Shared(codec, membership, mailbox, edges, ledgers, row_bytes, patience, last)
+        shared.timeouts.longest_pause = longest_pause
         self.summing = False
         self.streams = streams = Streams(shared, chunk=chunk)
         self.neighbours = Neighbours(shared, streams)

@@ -24,9 +24,6 @@ Waiter = Literal["sending", "waiting", "totals", "commits", "gathering", "settli
 PULSE = 1.0
 """Seconds between heartbeats."""
 
-RARE_PULSE = 60.0
-"""Seconds between heartbeats in a pause, from when all that was sent has had time to arrive."""
-
 
 @dataclass
 class Shared:
@@ -44,8 +41,6 @@ class Shared:
         Seconds without progress after which this peer stops waiting for a neighbour.
     last
         Last round that anybody may play, see :data:`~p2pfl.network.protocol.incoming.plausible.AFTER`.
-    longest_pause
-        Seconds of the longest pause between two rounds.
 
     Attributes
     ----------
@@ -87,7 +82,6 @@ class Shared:
     row_bytes: int
     patience: float
     last: int = plausible.UNLIMITED
-    longest_pause: float = 0.0
     progress: NeighbourProgress = field(default_factory=NeighbourProgress)
     timeouts: Timeouts = field(default_factory=lambda: Timeouts(period=PULSE, patience=0.0))
     allowance: Allowance = field(default_factory=Allowance)
@@ -105,7 +99,7 @@ class Shared:
     active: set[Waiter] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.timeouts.patience, self.timeouts.longest_pause = self.patience, self.longest_pause
+        self.timeouts.patience = self.patience
 
     @property
     def me(self) -> Announcement:

@@ -75,7 +75,7 @@ class Detector:
     least: int = MIN_INTERVALS
     deviation: float = DEVIATION
     _received: dict[str, _Received] = field(default_factory=dict)
-    _rests: dict[str, float] = field(default_factory=dict)  # by peer, until when it has said that it is quiet
+    _rests: dict[str, float] = field(default_factory=dict)  # by peer, until when it may be quiet, as it has announced
 
     def receive(self, peer: str, *, now: float, beat: bool = False) -> None:
         """Record a message of a peer at a time in seconds, a heartbeat or any other."""
@@ -90,7 +90,7 @@ class Detector:
             received.beat = now
 
     def rest(self, peer: str, *, until: float | None) -> None:
-        """Suspect a peer not before a time, because it has said that it is quiet until then; ``None`` ends that."""
+        """Suspect a peer not before a time until which it has announced to be quiet; ``None`` ends that."""
         if until is None:
             self._rests.pop(peer, None)
         else:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from p2pfl.network.protocol.timing.failure_detector import Detector
 from p2pfl.network.protocol.timing.pace import Pace
 
-REST = 120.0
-"""Seconds for which a silent neighbour rests on once this peer begins a round: two of its heartbeats in a pause."""
+RARE_PULSE = 60.0
+"""Seconds between heartbeats in a pause, from when all that was sent has had time to arrive."""
+
+MAX_REST = 2 * RARE_PULSE
+"""Seconds for which a silent neighbour that pauses is not suspected once this peer begins a round."""
 
 
 class Timeouts:
@@ -79,7 +82,7 @@ class Timeouts:
     def begin(self, *, now: float) -> None:
         """Record that this peer begins a round: neighbours that state longer pauses are not trusted to their end."""
         for peer, until in self.pauses.items():
-            self.detector.rest(peer, until=min(until, now + REST))
+            self.detector.rest(peer, until=min(until, now + MAX_REST))
 
     def waits(self, peer: str, *, now: float) -> None:
         """Record that a neighbour that does not wait for this peer waits itself."""

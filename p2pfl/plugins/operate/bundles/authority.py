@@ -17,8 +17,8 @@ from p2pfl.core.errors import InputError
 from p2pfl.network.transport.hardened import YEARS, begin_certificate
 from p2pfl.privacy.keys.key_requests import private_pem, save
 
-PREFIX = "p2pfl fleet "
-"""Common name of an authority, before the name of the first experiment of its fleet."""
+NAME_PREFIX = "p2pfl fleet "
+"""Start of the common name of an authority, before the name of the first experiment of its fleet."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Authority:
             key, made = None, None
         if not isinstance(key, ec.EllipticCurvePrivateKey) or (made and made.public_key() != key.public_key()):
             raise InputError(f"{private} and {public} are not a key and its certificate; restore both from a backup")
-        if made is None or not _says_key_usage(made):  # that of an earlier release is signed again, with the same key
-            own = begin_certificate(f"{PREFIX}{fleet_name(folder) or name}", key.public_key(), ca=True, now=now)
+        if made is None or not _has_key_usage(made):  # an earlier release made it: the same key signs another
+            own = begin_certificate(f"{NAME_PREFIX}{fleet_name(folder) or name}", key.public_key(), ca=True, now=now)
             made = own.sign(key, hashes.SHA256())
             save(public, made.public_bytes(serialization.Encoding.PEM))
         return cls(key, made)
@@ -139,7 +139,7 @@ class Authority:
         )
 
 
-def _says_key_usage(certificate: x509.Certificate) -> bool:
+def _has_key_usage(certificate: x509.Certificate) -> bool:
     return any(isinstance(each.value, x509.KeyUsage) for each in certificate.extensions)
 
 
@@ -149,7 +149,7 @@ def fleet_name(folder: Path) -> str | None:
         made = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
     except (OSError, ValueError):
         return None
-    return next((each.removeprefix(PREFIX) for each in common_names(made.subject)), None)
+    return next((each.removeprefix(NAME_PREFIX) for each in common_names(made.subject)), None)
 
 
 def common_names(name: x509.Name) -> list[str]:

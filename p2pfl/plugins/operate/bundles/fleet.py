@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,13 +86,16 @@ class BundlePackages:
     Attributes
     ----------
     torch, requirements
-        Texts of ``torch.txt``, and of ``requirements.txt`` without p2pfl itself.
+        Texts of ``torch.txt`` and ``requirements.txt``.
+    own
+        Wheel of p2pfl.
     wheels
-        The wheels, if bundles have them.
+        Wheels of all other packages, if bundles have them.
     """
 
     torch: str
     requirements: str
+    own: Path
     wheels: DownloadedWheels | None = None
 
 
@@ -191,15 +194,14 @@ class Fleet:
                 raise InputError(
                     f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
                 )
-        watching = {path.name for path in self._find("observers/*") if path.is_dir()}
-        bundled = {path.parent.name for path in self._find(f"*/{HASH_FILE}")}
-        check_observers(sorted({*observers, *watching}), peers={*self.peers, *bundled})
+        known_observers = {path.name for path in self._find("observers/*") if path.is_dir()}
+        known_peers = {path.parent.name for path in self._find(f"*/{HASH_FILE}")}
+        check_observers(sorted({*observers, *known_observers}), peers={*self.peers, *known_peers})
         if observers and self.experiment.telemetry.share == "none":
             raise InputError(
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
             )
         self._check_home()
-        own = wheel_requirement(wheel)
         fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
         fixed |= {path.name for path in TEMPLATES.iterdir()}
         carried = self._files_beside(added)
@@ -209,12 +211,12 @@ class Fleet:
             refuse_others(self.home / peer, {*fixed, *beside, *_written_files(self.home / peer)})
         for name in {*self.observers, *observers}:
             refuse_others(self.home / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
+        packages = {kind: self._packages(kind, own=wheel, wheels=wheels) for kind in {*kinds.values()}}
         for name in observers:
             _put(self.home / "observers" / name / README.name, b"")
-        packages = {kind: self._packages(kind, wheels=wheels) for kind in {*kinds.values()}}
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
         signer = self.signer(now=now)
-        hosts = [*dict.fromkeys(host for each in self._write_brokers(addresses, authority, signer) for host in each)]
+        hosts = self._write_brokers(addresses, authority, signer)
         trusted = self._trusted(authority)
         contents = {
             self.home / peer: self._bundle(
@@ -222,7 +224,6 @@ class Fleet:
                 brokers=addresses,
                 kind=kinds[peer],
                 packages=packages[kinds[peer]],
-                own=(wheel, own),
                 beside={"broker.pem": trusted, **{inner: content(path) for inner, path in beside.items()}},
             )
             for peer in self.peers
@@ -265,19 +266,20 @@ class Fleet:
         """Name of the experiment file in each bundle."""
         return f"{self.experiment.name}.toml"
 
-    def _packages(self, kind: DeviceKind, *, wheels: bool) -> BundlePackages:
+    def _packages(self, kind: DeviceKind, *, own: Path, wheels: bool) -> BundlePackages:
         """Return the requirements of a kind of device, with their wheels if bundles have these."""
         torch = torch_requirement(kind.machine)
-        requirements = locked_requirements(self.experiment, machine=kind.machine)
+        locked = locked_requirements(self.experiment, machine=kind.machine)
+        requirements = locked + wheel_requirement(own)
         if wheels:
-            found = download_wheels(kind, torch=torch, requirements=requirements, folder=self.out / WHEELS)
-            return BundlePackages(found.torch, requirements, found)
+            downloaded = download_wheels(kind, torch=torch, requirements=locked, folder=self.out / WHEELS)
+            return BundlePackages(downloaded.torch, requirements, own, downloaded)
         if not {*kind.pythons} <= {*locked_pythons(kind.machine)}:
             raise InputError(
                 f"the lock of {kind.machine} has no torch for Python {kind.python}; add --wheels, which takes the one "
                 "that pip finds here"
             )
-        return BundlePackages(torch, requirements)
+        return BundlePackages(torch, requirements, own)
 
     def _bundle(
         self,
@@ -286,12 +288,10 @@ class Fleet:
         brokers: Sequence[Address],
         kind: DeviceKind,
         packages: BundlePackages,
-        own: tuple[Path, str],
         beside: Mapping[str, bytes],
     ) -> list[str]:
         """Write the bundle of one device, and remove what an earlier call has written and this one does not."""
         folder, file = self.home / peer, self._file
-        wheel, needed = own
         digests = {} if packages.wheels is None else packages.wheels.digests
         files = [file, *sorted(beside)]
         marks = {
@@ -307,9 +307,9 @@ class Fleet:
         }
         made = {
             file: tomli_w.dumps(self._table(peer, brokers=brokers)).encode(),
-            "requirements.txt": f"{packages.requirements}{needed}".encode(),
+            "requirements.txt": packages.requirements.encode(),
             "torch.txt": packages.torch.encode(),
-            wheel.name: wheel.read_bytes(),
+            packages.own.name: packages.own.read_bytes(),
             **beside,
             **{
                 path.name: fill_template(path.read_text("utf-8"), marks).encode()
@@ -368,10 +368,8 @@ class Fleet:
         """Return the paths of a pattern in the folders of all experiments of the fleet."""
         return [*self.out.glob(pattern), *self.out.glob(f"*/{pattern}")]
 
-    def _write_brokers(
-        self, addresses: Sequence[Address], authority: Authority, signer: RosterSigner
-    ) -> Iterator[Sequence[str]]:
-        """Write a folder for each broker; yield the hosts in its certificate."""
+    def _write_brokers(self, addresses: Sequence[Address], authority: Authority, signer: RosterSigner) -> list[str]:
+        """Write a folder for each broker; return the hosts in their certificates."""
         folders = [self.out / f"broker{number if number > 1 else ''}" for number in range(1, len(addresses) + 1)]
         for folder in folders:
             _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
@@ -379,8 +377,9 @@ class Fleet:
                 text = fill_template(path.read_text("utf-8"), {"NAME": fleet_name(self.out / "authority") or ""})
                 _put(folder / path.name, text.encode(), mode=0o755 if path.suffix == ".sh" else 0o644)
         signer.renew()
+        hosts = list[str]()
         for folder, where in zip(folders, addresses, strict=True):
-            yield configure(
+            hosts += configure(
                 folder,
                 rights=rights(self.experiment.name),
                 peers=(),
@@ -390,6 +389,7 @@ class Fleet:
                 port=where.port,
                 issuer=authority,
             )
+        return [*dict.fromkeys(hosts)]
 
     def _trusted(self, authority: Authority) -> bytes:
         """Return the certificates that devices trust: the authority's, and those of brokers that it has not signed."""

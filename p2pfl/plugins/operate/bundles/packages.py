@@ -73,21 +73,21 @@ def device_kinds(named: Sequence[str], *, peers: Collection[str]) -> dict[str, D
     >>> {peer: str(kind) for peer, kind in kinds.items()}
     {'pi': 'aarch64:3.13', 'pc': 'x86_64'}
     """
-    found = dict[str | None, DeviceKind]()
+    given = dict[str | None, DeviceKind]()
     for text in named:
         match = _KIND.fullmatch(text)
         peer, machine, python = match.group("peer", "machine", "python") if match else (None, None, None)
         if machine not in MACHINES or (python is not None and python not in PYTHONS):
             raise InputError(
-                f'"{text}" is no kind of device; give {" or ".join(MACHINES)}, after it :VERSION with one of '
+                f'"{text}" is not a kind of device; give {" or ".join(MACHINES)}, after it :VERSION with one of '
                 f"{', '.join(PYTHONS)} if you know its Python, and PEER= before it for one device"
             )
         if peer is not None and peer not in peers:
-            raise InputError(f'--machine {text}: "{peer}" is no peer of the experiment; correct the name')
-        if peer in found:
+            raise InputError(f'--machine {text}: "{peer}" is not a peer of the experiment; correct the name')
+        if peer in given:
             raise InputError(f"--machine is given twice for {peer or 'all devices'}; leave one out")
-        found[peer] = DeviceKind(machine, python)
-    return {peer: found.get(peer, found.get(None, DeviceKind())) for peer in peers}
+        given[peer] = DeviceKind(machine, python)
+    return {peer: given.get(peer, given.get(None, DeviceKind())) for peer in peers}
 
 
 def extras(experiment: Experiment) -> list[str]:

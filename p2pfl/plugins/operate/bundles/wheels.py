@@ -39,40 +39,35 @@ class DownloadedWheels:
     digests
         SHA-256 of each.
     torch
-        Text of ``torch.txt``: it names no index, and has hashes also where the lock has none.
+        Text of ``torch.txt``: it names no index, and has hashes where the lock has none, too.
     """
 
     paths: Mapping[str, Path]
     digests: Mapping[str, str]
     torch: str
 
-    @property
-    def bytes(self) -> int:
-        """Size of all."""
-        return sum(path.stat().st_size for path in self.paths.values())
-
 
 def download_wheels(kind: DeviceKind, *, torch: str, requirements: str, folder: Path) -> DownloadedWheels:
     """Download the wheels of all packages for a kind of device, and check their hashes.
 
     The lock of x86-64 has the hash of torch for some versions of Python alone, because its CPU builds are on an index
-    of their own. For the others, its wheel is hashed as it came.
+    of their own. For others, ``torch`` gets the hash of the wheel that pip downloads.
 
     Parameters
     ----------
     kind
-        The device.
+        Kind of the device.
     torch, requirements
         Texts of ``torch.txt`` and of ``requirements.txt`` without p2pfl itself.
     folder
-        Where downloaded wheels are kept; wheels that are there are not downloaded again.
+        Where downloaded wheels are kept; pip does not download them again.
 
     Raises
     ------
     InputError
         pip does not find a wheel, or there is no pip.
     """
-    paths, digests, fresh = dict[str, Path](), dict[str, str](), list[str]()
+    paths, digests, unlocked = dict[str, Path](), dict[str, str](), list[str]()
     locked = {*_HASH.findall(torch + requirements)}
     for python in kind.pythons:
         place = folder / f"{kind.machine}-{python}"
@@ -83,11 +78,11 @@ def download_wheels(kind: DeviceKind, *, torch: str, requirements: str, folder: 
         for path in sorted(place.glob("*.whl")):
             digest = _digest(path)
             if not known and _is_torch(path, torch, python):
-                fresh.append(digest)
-            if digest in {*locked, *fresh}:  # others are of an earlier lock
+                unlocked.append(digest)
+            if digest in {*locked, *unlocked}:  # others are of an earlier lock
                 paths[path.name], digests[path.name] = path, digest
     lines = [line for line in torch.splitlines() if not line.startswith("--")]  # the wheels are here: no index
-    lines += [f"    --hash=sha256:{each}" for each in fresh]
+    lines += [f"    --hash=sha256:{each}" for each in unlocked]
     text = " \\\n".join(line.removesuffix(" \\") for line in lines) + "\n"
     return DownloadedWheels(paths, digests, text)
 

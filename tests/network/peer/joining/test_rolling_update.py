@@ -18,9 +18,8 @@ pytestmark = pytest.mark.slow
 GRID = 2.0**-20
 CHANGES = ["topology.kind=ring", "topology.peers=3", "rounds=14", "privacy.mode=pairwise", "privacy.mask=30.0"]
 
-
 UPDATES = [("peer0", 2, "0.3.0"), ("peer1", 5, "0.3.0"), ("peer2", 8, "0.3.0"), ("peer1", 11, "0.2.0")]
-"""Who is stopped before the training of which round, and starts again with which version; the last goes back."""
+"""Name of a peer, the round before whose training it stops, and its next version; the last update is a rollback."""
 
 
 class UpdatedPeers(RestartablePeers):

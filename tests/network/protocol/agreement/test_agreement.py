@@ -62,7 +62,6 @@ def acceptance(name, ballot=SECOND, value=AGAIN):
 PROOF = tuple(acceptance(name, FIRST, COUNTS) for name in ("ada", "bob"))
 """Acceptances that certify the owner's proposal."""
 
-
 AGREED = tuple(acceptance(name, FIRST) for name in ("ada", "bob"))
 """Acceptances that certify that all play again."""
 

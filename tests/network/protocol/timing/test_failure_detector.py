@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.network.protocol.timing.failure_detector import DEVIATION, MIN_INTERVALS, THRESHOLD, Detector
-from p2pfl.network.protocol.timing.timeouts import REST, Timeouts
+from p2pfl.network.protocol.timing.timeouts import MAX_REST, Timeouts
 
 INTERVALS = st.lists(st.floats(0.6, 30.0), min_size=MIN_INTERVALS, max_size=60)
 
@@ -108,7 +108,7 @@ def test_a_silent_neighbour_that_stated_the_longest_pause_is_suspected_soon_afte
     timeouts.look(before=619.0, now=620.0)
     assert not timeouts.suspected
     timeouts.begin(now=620.0)
-    timeouts.look(before=620.0 + REST - 1, now=620.0 + REST)
+    timeouts.look(before=620.0 + MAX_REST - 1, now=620.0 + MAX_REST)
     assert not timeouts.suspected
-    timeouts.look(before=649.0 + REST, now=650.0 + REST)
+    timeouts.look(before=649.0 + MAX_REST, now=650.0 + MAX_REST)
     assert timeouts.suspected == {"eve"}

@@ -144,7 +144,8 @@ if [ -f "$bundle/certificate.pem" ]; then
         done' sh "$state" "$(sha256sum <"$bundle/certificate.pem")"
 fi
 as_peer sh -c 'umask 077; export PYTHONPYCACHEPREFIX="$2/cache"; exec "$1" identity @PEER@ --keys "$2/keys" --request "$2/request.toml"' sh "$prefix/bin/p2pfl" "$state"
-as_peer cat "$state/request.toml" >"$bundle/request.toml" # it holds public keys alone
+as_peer cat "$state/request.toml" >"$bundle/request.toml" || # it holds public keys alone
+    fail "$bundle/request.toml cannot be written; copy the bundle to where user $(id -u) may write"
 
 if [ ! -f "$bundle/roster.toml" ] || [ ! -f "$bundle/certificate.pem" ]; then
     echo "Send $bundle/request.toml to the operator, and read them the fingerprint above by telephone."

@@ -1,4 +1,4 @@
-"""The run whose last models are those with which the next one begins, each peer with its own."""
+"""Last models of the peers of a run, with which the next one begins, each peer with its own."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from p2pfl.learning.models import model_file_of, names_models
 
 
 @dataclass(frozen=True)
-class FormerRun:
-    """A run from which another one goes on.
+class FormerModels:
+    """Last models of the peers of a run.
 
     Parameters
     ----------
-    models
-        Path of the last model of each peer, with ``{peer}``, in ``peers`` of the run directory.
+    path
+        Path of the model of each peer, with ``{peer}``, in a folder of the run directory.
     """
 
-    models: str
+    path: str
 
     @classmethod
     def of(cls, experiment: Experiment) -> Self | None:
-        """Return the run whose models ``model.pretrained`` names for each peer; ``None`` where it does not."""
+        """Return the models that ``model.pretrained`` names for each peer; ``None`` where it does not."""
         pretrained = experiment.model.pretrained
         return cls(str(pretrained)) if names_models(pretrained) else None
 
     @property
     def folder(self) -> Path:
         """Directory of the run."""
-        return Path(self.models).parent.parent
+        return Path(self.path).parent.parent
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of its experiment, the same on all devices."""
+        """SHA-256 of the experiment of the run, the same on all devices."""
         return experiment_digest(read_kept(self.folder / "experiment.toml", whole=False))
 
     def rounds(self, peers: Iterable[str]) -> int:
@@ -53,18 +53,18 @@ class FormerRun:
         InputError
             They ended after different rounds, or a file does not say it.
         """
-        ended = {peer: _rounds(model_file_of(self.models, peer)) for peer in peers}
+        ended = {peer: _rounds(model_file_of(self.path, peer)) for peer in peers}
         if len({*ended.values()}) > 1:
             first, last = (pick(ended, key=lambda peer: ended[peer]) for pick in (min, max))
             raise InputError(
                 f"{self.folder} ended after {ended[first]} rounds of {first} and {ended[last]} of {last}; resume it "
-                f"until it ends, or let all begin with one model, such as {model_file_of(self.models, last)} as "
+                f"until it ends, or let all begin with one model, such as {model_file_of(self.path, last)} as "
                 "model.pretrained"
             )
         return next(iter(ended.values()), 0)
 
     def identity(self, peers: Iterable[str]) -> str:
-        """Return what all peers of the next run must have alike: the settings of this one, and its rounds."""
+        """Return what all peers of the next run must have alike: the settings and the rounds of this one."""
         return f"the models of {self.digest[:16]} after {self.rounds(peers)} rounds"
 
 
