@@ -91,12 +91,16 @@ def reports(promise: Promise, *, committee: Committee) -> bool:
 
 
 def follows(proposal: Proposal, *, committee: Committee) -> bool:
-    """Return whether the proposer was free to choose its value: as the highest reported vote says, if there is one."""
+    """Return whether the proposer was free to choose its value: as the highest reported vote says, if there is one.
+
+    In the first ballot, whether a majority has accepted the value.
+    """
     vote, promises = proposal.vote, proposal.promises
-    if vote.final or vote.ballot.number < 1 or vote.member != vote.ballot.proposer:
+    if vote.final or vote.member != vote.ballot.proposer or not committee.owns(vote.ballot):
         return False
-    if not committee.owns(vote.ballot):
-        return False
+    if vote.ballot == committee.first:
+        proved = is_certified(vote.subject, vote.ballot, vote.value, proposal.proof, committee=committee)
+        return proved and not promises and committee.decides_at_once(vote.ballot, vote.value)
     members = {promise.member for promise in promises}
     if len(members) < len(promises) or not members <= {*committee.members} or len(members) < committee.majority:
         return False
