@@ -16,7 +16,8 @@ value but v. This is a contradiction. ∎
 Let v be decided so, and let b be the least higher ballot in which an honest member accepts another value, or in which
 another value is certified; a certified value was accepted by an honest member. This member has seen promises of a
 majority for b. The honest ones among these had accepted v before they promised b, because a member that has promised b
-accepts nothing in the first ballot, and v in all ballots below b since. So all but f of these promises report v as the
+accepts nothing in the first ballot, and v in all ballots below b since. Votes in the first ballot are for v, because
+only v is certified there. So all but f of these promises report v as the
 last value that was accepted, and none proves a vote for another value. There are more than 2 f promises, so all but f
 report no other value. Thus the member accepted v. This is a contradiction. ∎ Such decisions are those of SBFT.
 
