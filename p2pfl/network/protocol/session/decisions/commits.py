@@ -228,7 +228,8 @@ class Commits:
         present = self.shared.membership.present | {self.shared.me.peer}
         gone = [peer for peer in watched if peer not in present or self._has_restarted(peer)]
         waits = settlement.seated and self._asked is not None
-        slow = [peer for peer in settlement.silent if now >= self._slow(peer)] if waits else []
+        may_be_slow = waits and now >= self._since + self.shared.patience
+        slow = [peer for peer in settlement.silent if now >= self._slow(peer)] if may_be_slow else []
         self.ballots.do(self._place, settlement.doubt(gone=gone, slow=slow, now=now))
 
     @property
@@ -278,7 +279,7 @@ class Commits:
             for peer in sorted({*self._members} - {*outcome.members, self.shared.me.peer}):
                 self._leave_out(peer)
             self.shared.do(Concluded(outcome.committed, self._next_members(outcome), settlement.failed))
-        elif self.shared.now >= self._deadlines()[-1]:
+        elif self.shared.now >= self._since + self.shared.patience and self.shared.now >= self._deadlines()[-1]:
             waits, self._asked = self.waits, None
             self.shared.do(Undecided(waits))
 
