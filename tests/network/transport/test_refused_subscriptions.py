@@ -17,8 +17,8 @@ from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.network.transport.quality import SubscriptionQuality
+from waiting import DEADLINE
 
-DEADLINE = 20.0
 SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
 SHORT = Backoff(first=0.001, largest=0.004, outage=0.05)
 
