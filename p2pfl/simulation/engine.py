@@ -266,7 +266,7 @@ async def simulate_part(
             began=begun.began,
         )
         resolved = evaluator.plan  # on the data that were read last
-        final, listed = scored.end(state.rows), scored.listed
+        final, listed = scored.end(state), scored.listed
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
         if wanted.learning.consensus:
             state, agreed["common"] = close_run(resolved, shard, state, round=ended + 1)
@@ -302,7 +302,7 @@ async def simulate_part(
             workers=workers,
             registered=len(names),
             sent=None if listed.numbers is None else int(sent.sum()),
-            models=lambda: dict(zip(names, move_state(state, HOST).rows, strict=False)),
+            models=lambda: dict(zip(listed.peers, listed.models(move_state(state, HOST)), strict=True)),
         )
         run.finish(summary)
     return run
@@ -329,7 +329,7 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: 
     height = max(1, WRITTEN // max(1, state.rows[:1].nbytes))
     blocks = shard.blocks({"rows": state.rows})
     if listed.numbers is not None:
-        blocks = iter([(listed.numbers.numpy(), {"rows": listed.of_all(state.rows)})])
+        blocks = iter([(listed.numbers.numpy(), {"rows": listed.models(state)})])
     for numbers, tensors in blocks:
         for low in range(0, len(numbers), height):
             names = [shard.everyone[number] for number in numbers[low : low + height].tolist()]
@@ -412,18 +412,17 @@ async def _play(
     own = range(0) if meter is None else remaining_rounds(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
     reader = DataReader(data, evaluator, meter=meter, run=run, judge=judge, first=rounds.start)
-    scored = RoundScores(
-        evaluator, shard, average=recorded_average(resolved, workers=shard.workers), first=rounds.start
-    )
+    few = recorded_average(resolved, workers=shard.workers)
+    scored = RoundScores(evaluator, shard, average=few, first=rounds.start)
 
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         sent.add_(net.shard.spread(net.bytes_out))
         last = round == rounds.stop - 1 and learner.turns is None
-        evaluated = scored.after(round, state.rows, net.shard, last=last)
+        evaluated = scored.after(round, state, net.shard, last=last)
         own = [round] * len(scored.listed.peers) if learner.turns is None else learner.turns(round).tolist()
         judge.record(state.rows, evaluated, rounds=own)
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed and secret else None
-        scores = reader.average.scores(round, state.rows, whole=last)
+        scores = reader.average.scores(round, state, whole=last)
         mine = records_of(
             own,
             state,
@@ -468,10 +467,11 @@ async def _play(
         count=None if resolved.source is None else count,
         judge=None if judge.patience is None else judge.judge,
         read=reader.function,
+        sparse=few is not None,
     )
     keeper.end()
     if scored.late:
-        run.rescore(dict(zip(names, shard.collect(scored.end(state.rows), Scores), strict=False)))
+        run.rescore(dict(zip(names, shard.collect(scored.end(state), Scores), strict=False)))
     return state, work, meter, scored, judge.best
 
 

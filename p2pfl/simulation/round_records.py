@@ -12,9 +12,10 @@ import torch
 from p2pfl.algorithms import Averaging, State
 from p2pfl.algorithms.devices import MS
 from p2pfl.core.encodings import Ints
-from p2pfl.core.rows import distances, mean, to_device
+from p2pfl.core.rows import Rows, distances, mean, to_device
 from p2pfl.results import Record
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.own_state import models_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
@@ -61,6 +62,10 @@ class RecordedPeers:
         """Return some peers of a process, such as those that are drawn for a round."""
         names = tuple(shard.peers[number] for number in numbers.tolist())
         return cls(names, torch.from_numpy(numbers), None if rows is None else torch.from_numpy(rows))
+
+    def models(self, state: State) -> Rows:
+        """Return the models of these peers out of the state of all peers of the process."""
+        return state.rows if self.numbers is None else models_of(state, self.numbers.numpy())
 
     def of_all(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values of these peers out of those of all peers of the process."""
