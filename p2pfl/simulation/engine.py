@@ -43,7 +43,7 @@ from p2pfl.simulation.evaluation_size import Evaluator, RoundScores, Scores, tra
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
 from p2pfl.simulation.playing import play_rounds
-from p2pfl.simulation.round_records import HOST, RecordedPeers, move_state, records_of
+from p2pfl.simulation.round_records import HOST, RecordedPeers, SentBytes, move_state, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
@@ -231,7 +231,7 @@ async def simulate_part(
     wanted = resolved.experiment
     resolved = resolved.drawing(source)
     names = shard.everyone
-    sent = torch.zeros(len(shard.peers), dtype=torch.int64)
+    sent = SentBytes.none(len(shard.peers))
     agreed: dict[str, Any] = {"statistics": None, "common": None}
     statistics: Statistics | None = None
     with (
@@ -301,7 +301,7 @@ async def simulate_part(
             apart=apart,
             workers=workers,
             registered=len(names),
-            sent=None if listed.numbers is None else int(sent.sum()),
+            sent=None if listed.numbers is None else int(sent.each.sum()),
             models=lambda: dict(zip(listed.peers, listed.models(move_state(state, HOST)), strict=True)),
         )
         run.finish(summary)
@@ -367,7 +367,7 @@ async def _play(
     observe: Callable[[list[Record]], None] | None,
     evaluator: Evaluator,
     data: GrowingData,
-    sent: torch.Tensor,
+    sent: SentBytes,
     keeper: CheckpointKeeper,
     left: SimulationCheckpoint | None,
     began: datetime,
@@ -394,7 +394,7 @@ async def _play(
     if not resolved.experiment.data.scale:  # then it is recorded already
         record_runs(resolved, shard.peers, now=began)
     if left is not None:
-        sent.copy_(left.sent)
+        sent.each = left.sent
 
     def charge(round: int, *, whole: bool) -> None:
         if claimed:
@@ -416,7 +416,7 @@ async def _play(
     scored = RoundScores(evaluator, shard, average=few, first=rounds.start)
 
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
-        sent.add_(net.shard.spread(net.bytes_out))
+        sent.add(net.shard.spread(net.bytes_out))
         last = round == rounds.stop - 1 and learner.turns is None
         evaluated = scored.after(round, state, net.shard, last=last)
         own = [round] * len(scored.listed.peers) if learner.turns is None else learner.turns(round).tolist()
@@ -431,7 +431,7 @@ async def _play(
             shard=shard,
             listed=scored.listed,
             evaluated=evaluated,
-            sent=sent,
+            sent=sent.each,
             mean_model=scores,
             spent=spent,
             average=average_of(resolved.algorithm),
@@ -442,7 +442,7 @@ async def _play(
             checkpointed(
                 round,
                 state,
-                sent,
+                sent.each,
                 costs={} if meter is None else meter.costs,
                 sampled={} if meter is None else meter.samples.own,
                 best=judge.best,
@@ -481,11 +481,11 @@ def _total_neighbourhood(resolved: Plan, shard: Shard, *, round: int) -> Stacked
     return StackedNeighbourhood(resolved.weights, round=round, seed=seed, shard=shard, **total_arguments(resolved))
 
 
-def open_statistics(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
+def open_statistics(resolved: Plan, shard: Shard, *, sent: SentBytes) -> tuple[Plan, Statistics]:
     """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
     net = _total_neighbourhood(resolved, shard, round=0)
     scaled, statistics = run_without_loop(PeersAgreement(resolved).open(net))
-    sent.add_(net.bytes_out)
+    sent.add(net.bytes_out)
     return scaled, statistics
 
 

@@ -12,7 +12,7 @@ import torch
 from p2pfl.algorithms import Averaging, State
 from p2pfl.algorithms.devices import MS
 from p2pfl.core.encodings import Ints
-from p2pfl.core.rows import Rows, distances, mean, to_device
+from p2pfl.core.rows import Rows, distances, mean, repeated, to_device
 from p2pfl.results import Record
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.own_state import models_of
@@ -74,6 +74,41 @@ class RecordedPeers:
     def of_computed(self, values: torch.Tensor, computed: Shard) -> torch.Tensor:
         """Return the values of these peers out of those of the peers that a round computes."""
         return computed.spread(values) if self.rows is None else values[self.rows.to(values.device)]
+
+
+@dataclass
+class SentBytes:
+    """Bytes that each peer has sent so far, one number in memory while all have sent the same.
+
+    Attributes
+    ----------
+    each
+        The bytes, ``[N]`` int64; further rounds do not write into them.
+
+    Examples
+    --------
+    >>> sent = SentBytes.none(3)
+    >>> sent.add(torch.tensor([5]).expand(3))
+    >>> repeated(sent.each)
+    True
+    >>> sent.add(torch.tensor([1, 2, 3]))
+    >>> sent.each.tolist()
+    [6, 7, 8]
+    """
+
+    each: torch.Tensor
+
+    @classmethod
+    def none(cls, peers: int) -> Self:
+        """Return those of so many peers before the first round."""
+        return cls(torch.zeros(1, dtype=torch.int64).expand(peers))
+
+    def add(self, bytes: torch.Tensor) -> None:
+        """Add what each peer has sent, ``[N]``."""
+        if repeated(self.each) and repeated(bytes):
+            self.each = (self.each[:1] + bytes[:1]).expand(len(bytes))
+        else:
+            self.each = self.each + bytes
 
 
 def records_of(

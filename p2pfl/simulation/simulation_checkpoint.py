@@ -365,4 +365,4 @@ def after(
     facts = Facts(round, ended=False, stop=stop, secret=secret, trace=trace, **counted)
     if best is not None and best.rows.nbytes <= HELD:  # a larger one is written at once, or not held
         best = best.copy()
-    return SimulationCheckpoint(facts, state, sent.clone(), best)
+    return SimulationCheckpoint(facts, state, sent, best)
