@@ -166,9 +166,9 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     agreement = PeersAgreement(resolved)
     hears = sum(each.entries - peers for each in resolved.weights) / (len(resolved.weights) * peers)
     if resolved.protection.totals:  # the bytes of a total follow from the data
-        sizes = ("bytes_per_peer_and_round", "bytes_sent_per_peer", "bytes_received_per_peer", "bytes_sent")
+        unknown = ("bytes_per_peer_and_round", "bytes_sent_per_peer", "bytes_received_per_peer", "bytes_sent")
         known = {"rounds": rounds, "gossip_steps_per_round": 0, "row_bytes": row}
-        return known | {"totals_before": agreement.opening, "totals_after": agreement.closing} | dict.fromkeys(sizes)
+        return known | {"totals_before": agreement.opening, "totals_after": agreement.closing} | dict.fromkeys(unknown)
     sent = row * resolved.gossip.steps
     sizes = {"sent_per_peer": sent, "received_per_peer": sent * hears, "sent": sent * peers}
     return {
