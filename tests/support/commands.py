@@ -18,6 +18,7 @@ import pytest
 from forked_command import play
 from p2pfl.cli import main
 from p2pfl.network.peer.launch import fork_server
+from processes import has_ended
 from wine_files import wine_file
 
 DEADLINE = 300.0
@@ -66,20 +67,13 @@ def gone():
 
 
 def ended(family):
-    """Wait until all these processes have ended; orphans that nobody has reaped yet count as ended."""
+    """Wait until all these processes have ended."""
     deadline = time.monotonic() + DEADLINE
     alive = family
     while alive and time.monotonic() < deadline:
         _, alive = psutil.wait_procs(alive, timeout=0.05)
-        alive = [process for process in alive if not dead(process)]
+        alive = [process for process in alive if not has_ended(process)]
     return not alive
-
-
-def dead(process):
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 class Command:

@@ -20,8 +20,8 @@ from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.network.transport.channel import LIMIT, Will
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
-from refusals import DEADLINE, refusal
-from waiting import pass_turns
+from refusals import refusal
+from waiting import DEADLINE, pass_turns
 
 
 @contextlib.contextmanager
@@ -307,11 +307,11 @@ async def test_a_publish_that_nobody_acknowledges_fails_in_time(configured_broke
                 ):
                     await ada.publish("a/b", b"abc")
             finally:
+                monkeypatch.setattr(mqtt, "ANSWER", DEADLINE)
                 os.kill(broker.pid, signal.SIGCONT)
             await ada.publish("a/b", b"abc")
 
     with configured_broker() as broker:
-        monkeypatch.setattr(mqtt, "ANSWER", 5.0)
         await asyncio.wait_for(scenario(broker), DEADLINE)
 
 
