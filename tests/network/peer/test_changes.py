@@ -1,7 +1,6 @@
 """A running swarm that its operator changes: live peers in virtual time, whose broker or neighbour lies."""
 
 import asyncio
-
 import msgspec
 import pytest
 import torch
@@ -101,3 +100,54 @@ def test_an_order_ends_the_run_at_all_peers_as_if_it_had_that_many_rounds(experi
     assert {notice.peer for notice in of_kind(notices, "ChangeTaken")} == {*NAMES}
     assert {name: (answer.last, answer.refused) for name, answer in answers.items()} == dict.fromkeys(NAMES, (3, ""))
     assert not of_kind(notices, "ChangeUnconfirmed")
+
+
+def test_a_broker_that_withholds_the_order_from_half_of_the_peers_splits_nobody(experiment, tmp_path):
+    def lose(client, message):
+        return message.topic == change_topic("test") and any(f"-{name}-" in client for name in NAMES[1:])
+
+    order = lambda run: {change_topic("test"): change(run, experiment, last=5)}  # noqa: E731
+    ended, notices, answers = swarm(experiment, tmp_path, publish=order, lose=lose)
+    assert {done for _, done in ended.values()} == {5}
+    relayed = {notice.peer: notice.neighbour for notice in of_kind(notices, "ChangeTaken")}
+    assert relayed[NAMES[0]] is None
+    assert all(relayed[name] in NAMES for name in NAMES[1:])
+    assert {answer.last for answer in answers.values()} == {5}
+
+
+def test_a_proposal_is_answered_and_ends_nothing(experiment, tmp_path):
+    proposal = lambda run: {change_topic("test"): change(run, experiment, last=None)}  # noqa: E731
+    ended, notices, answers = swarm(experiment, tmp_path, publish=proposal)
+    assert {done for _, done in ended.values()} == {8}
+    assert {(answer.last, answer.refused) for answer in answers.values()} == {(None, "")}
+    assert {notice.last for notice in of_kind(notices, "ChangeTaken")} == {None}
+
+
+def test_a_change_that_nobody_signed_or_for_another_run_ends_nothing_and_is_not_kept(experiment, tmp_path):
+    forged = lambda run: {change_topic("test"): change(run, experiment, operator=KEYS["peer1"])}  # noqa: E731
+    other = lambda _: {change_topic("test"): change("0" * 64, experiment)}  # noqa: E731
+    for number, published in enumerate((forged, other)):
+        ended, notices, answers = swarm(experiment, tmp_path / str(number), publish=published)
+        assert {done for _, done in ended.values()} == {8}
+        assert not notices or not of_kind(notices, "ChangeTaken")
+        assert answers == {}
+        assert not [*(tmp_path / str(number)).glob("*/peers/*.change")]
+
+
+def test_a_change_that_an_owner_would_not_agree_to_is_answered_with_the_reason(experiment, tmp_path):
+    settings = settings_of(experiment)
+    settings["learning"] = {**settings["learning"], "loss": "evil.code:run"}
+    order = lambda run: {change_topic("test"): change(run, experiment, settings=settings)}  # noqa: E731
+    ended, notices, answers = swarm(experiment, tmp_path, publish=order)
+    assert {done for _, done in ended.values()} == {8}
+    assert 'the operator cannot name the code "evil.code:run"' in answers["peer2"].refused
+    assert all(notice.ordered for notice in of_kind(notices, "ChangeRefused"))
+    assert not [*tmp_path.glob("*/peers/*.change")]
+
+
+def test_without_an_operator_in_the_roster_nothing_is_taken_or_answered(experiment, tmp_path):
+    roster = Roster(ROSTER.peers)
+    order = lambda run: {change_topic("test"): change(run, experiment)}  # noqa: E731
+    ended, _, answers = swarm(experiment, tmp_path, publish=order, roster=roster)
+    assert {done for _, done in ended.values()} == {8}
+    assert answers == {}
