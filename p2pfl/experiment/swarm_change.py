@@ -269,7 +269,7 @@ def followers(experiment: Experiment) -> Sequence[str]:
     return () if own else peers_of(experiment)
 
 
-def begun_after(experiment: Experiment, folder: Path, *, peer: str | None) -> Experiment:
+def begun_after(experiment: Experiment, folder: Path, *, peer: str | None, roster: Path | None = None) -> Experiment:
     """Return an experiment that begins with the last models of the run in a directory.
 
     Parameters
@@ -280,9 +280,13 @@ def begun_after(experiment: Experiment, folder: Path, *, peer: str | None) -> Ex
         Directory of the run that ends.
     peer
         Peer whose model all have, if they have agreed on one; ``None`` if each begins with its own.
+    roster
+        File of its roster; ``None`` for the present one.
     """
     start = str(folder / "peers" / f"{'{peer}' if peer is None else peer}.safetensors")
-    return msgspec.structs.replace(experiment, model=msgspec.structs.replace(experiment.model, pretrained=start))
+    model = msgspec.structs.replace(experiment.model, pretrained=start)
+    trust = experiment.trust if roster is None else msgspec.structs.replace(experiment.trust, roster=str(roster))
+    return msgspec.structs.replace(experiment, model=model, trust=trust)
 
 
 def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path | None) -> str | None:
@@ -300,27 +304,29 @@ def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path 
         Directory of the present run; ``None`` if it keeps none.
     """
     try:
-        after = changed_experiment(before, change.settings)
-        roster = change.next_roster
-        if roster.operator == b"":
-            return "its roster names no operator, so nobody could change the next run"
+        after, roster = changed_experiment(before, change.settings), change.next_roster
         names = followers(after)
-        if missing := [name for name in names if name not in roster.peers]:
+        if not roster.operator:
+            return "its roster names no operator, so nobody could change the next run"
+        if missing := [name for name in names if name not in roster.peers or roster.peers[name] in roster.revoked]:
             return f"its roster lacks {missing[0]}"
-        if peer not in names:
-            return None  # the peer leaves
-        if folder is None:
-            return "its run keeps no files, so no other can follow it"
-        if before.learning.learner is not None or Composition.of(before).algorithm.additive:
-            return "nothing follows a run with a learner of its own, or with a model from totals"
-        after = begun_after(after, folder, peer=peer if before.learning.consensus else None)
-        composition = Composition.of(after)
-        check_rules(composition)
-        if composition.claims and (reason := uncounted_start(after)) is not None:
-            return reason
-        for path in policy_paths(after, [peer]).values():
-            if read_policy(path).officer is not None:
-                return f"the officer of {path} approves each experiment; end the run, and go on with p2pfl next"
+        return _beginning(before, after, peer=peer, folder=folder) if peer in names else None
     except InputError as error:
         return str(error)
+
+
+def _beginning(before: Experiment, after: Experiment, *, peer: str, folder: Path | None) -> str | None:
+    """Return why a peer cannot begin the next run with its last model."""
+    if folder is None:
+        return "its run keeps no files, so no other can follow it"
+    if before.learning.learner is not None or Composition.of(before).algorithm.additive:
+        return "nothing follows a run with a learner of its own, or with a model from totals"
+    after = begun_after(after, folder, peer=peer if before.learning.consensus else None)
+    composition = Composition.of(after)
+    check_rules(composition)
+    if composition.claims and (reason := uncounted_start(after)) is not None:
+        return reason
+    for path in policy_paths(after, [peer]).values():
+        if read_policy(path).officer is not None:
+            return f"the officer of {path} approves each experiment; end the run, and go on with p2pfl next"
     return None

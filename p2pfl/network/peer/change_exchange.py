@@ -1,6 +1,6 @@
 """Changes of the swarm at one peer: it takes them, keeps them, answers the operator, and relays them to neighbours.
 
-A broker cannot keep a change from a part of the swarm: neighbours relay it among the sealed messages that the run needs.
+No broker can keep a change from a part of the swarm: neighbours relay it among the sealed messages that a run needs.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def read_change(folder: Path, peer: str) -> SwarmChange | None:
     except FileNotFoundError:
         return None
     except (OSError, DecodeError) as error:
-        raise StorageError(f"{path} cannot be used ({error}); remove it, and the operator's change comes again") from None
+        raise StorageError(f"{path} cannot be used ({error}); remove it, and the change comes again") from None
 
 
 def _number(path: Path | None) -> int:

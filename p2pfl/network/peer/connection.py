@@ -36,6 +36,11 @@ async def _nothing() -> None:
     """Store nothing."""
 
 
+def _ignore(sender: str, message: ChangeRelay) -> None:
+    """Take no change of the swarm."""
+    del sender, message
+
+
 class Connection:
     """Connection of one peer to its neighbours.
 
@@ -55,7 +60,7 @@ class Connection:
     diverts
         Functions that are called with each arrival; if one returns true, the session does not receive the arrival.
     take_change
-        Function that is called with what a neighbour relays of a change of the swarm; nothing is taken without it.
+        Function that is called with a neighbour and what it relays of a change of the swarm; it ignores it by default.
     bytes_out, bytes_in
         Bytes of the payloads sent and received so far.
     """
@@ -74,7 +79,7 @@ class Connection:
         self.durable = durable
         self.bytes_out = self.bytes_in = 0
         self.diverts: list[Callable[[Arrived], bool]] = []
-        self.take_change: Callable[[str, ChangeRelay], None] | None = None
+        self.take_change: Callable[[str, ChangeRelay], object] = _ignore
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._posts: deque[Post] = deque()  # not yet taken by a publisher
@@ -214,14 +219,10 @@ class Connection:
                 self._wake_at(effect.when)
             case effects.Parse():
                 self._slow.append(effect)
-            case effects.ProcessSum():
+            case effects.ProcessSum() | effects.Forget():
                 self._process_sum(effect)
             case effects.TakeChange():
-                if self.take_change is not None:
-                    self.take_change(effect.sender, effect.message)
-            case effects.Forget():
-                if self.relay is not None:
-                    self.relay.sum_receiver.forget(effect.peer)
+                self.take_change(effect.sender, effect.message)
             case effects.Fail():
                 self._break(effect.error)
             case effects.Store() if self._stores is not None:
@@ -330,7 +331,11 @@ class Connection:
             while self._slow:
                 self.handle(await asyncio.to_thread(self._slow.popleft().result))
 
-    def _process_sum(self, effect: effects.ProcessSum) -> None:
+    def _process_sum(self, effect: effects.ProcessSum | effects.Forget) -> None:
+        if isinstance(effect, effects.Forget):
+            if self.relay is not None:
+                self.relay.sum_receiver.forget(effect.peer)
+            return
         assert self.relay is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
         kind, sender, mine = type(effect.message).__name__, effect.sender, self.relay.sum_receiver
         before = mine.lacking.get(sender)

@@ -262,6 +262,11 @@ class Peer:
         return self.rounds is not None and self.rounds.outdated
 
     @property
+    def followed(self) -> bool:
+        """True if a change of the swarm ends this run, so that another one follows it."""
+        return self.changes is not None and self.changes.last is not None
+
+    @property
     def stopped(self) -> BudgetStop | None:
         """Stop of the peer by its privacy budget; ``None`` if there was none."""
         return self.meter.stopped(self.done)

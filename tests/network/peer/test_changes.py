@@ -1,6 +1,7 @@
 """A running swarm that its operator changes: live peers in virtual time, whose broker or neighbour lies."""
 
 import asyncio
+
 import msgspec
 import pytest
 import torch
@@ -40,12 +41,12 @@ def peer_of(name, experiment, transport, folder, *, notices, roster=ROSTER):
         identity=KEYS[name],
         trust=roster,
         incarnation=FIRST,
-        notice=lambda notice: notices.append(notice),
+        notice=notices.append,
         store=store,
     )
 
 
-def swarm(experiment, folder, *, publish=lambda run: {}, lose=None, roster=ROSTER):
+def swarm(experiment, folder, *, publish=dict, lose=None, roster=ROSTER):
     """Run the peers to their ends over a broker that retains what an operator has published."""
     notices, ended, answers = [], {}, {}
 

@@ -318,6 +318,4 @@ Answer = (
 )
 """Answer to a request; each request that expects an answer gets exactly one."""
 
-Effect = (
-    Publish | Clear | Subscribe | Flush | Store | Parse | ProcessSum | TakeChange | Forget | WakeAt | Fail | Answer
-)
+Effect = Publish | Clear | Subscribe | Flush | Store | Parse | ProcessSum | TakeChange | Forget | WakeAt | Fail | Answer
