@@ -141,7 +141,8 @@ class Operation:
             raise foremost(group) from None
 
     async def _change(self, channel: Channel, *, after: int | None, dry_run: bool) -> dict[str, Any]:
-        names = {name for roster in self.view.rosters for name in roster.peers}
+        known = {name for roster in self.view.rosters for name in roster.peers}
+        names = known & {*followers(self.experiment)}
         await self._until(lambda: names <= {*self.view.present}, seconds=LOOK_SECONDS)
         differences = self.view.differences(self.experiment, self.roster)
         for line in differences.lines():

@@ -157,12 +157,12 @@ class SwarmView:
         usual, wanted = flat(Experiment()), flat(after)
         others = ("transport.", "trust.", "telemetry.", "simulation.", "topology.", "attack.", "evaluation.", "model.")
         keys, kept = dict[str, tuple[str, str]](), list[str]()
-        for key, value in wanted.items():
-            before = self.facts.get(key, str(usual[key]))
-            if key.startswith((*others, "data.options", "gossip.weights", "privacy.")) or before == str(value):
+        for key in sorted({*wanted, *(each for each in self.facts if each.startswith("learning."))}):
+            before, value = self.facts.get(key, str(usual.get(key))), str(wanted.get(key))
+            if key.startswith((*others, "data.options", "gossip.weights", "privacy.")) or before == value:
                 continue
             if (key == "rounds" or key.startswith("learning.")) and key not in OF_OWNERS:
-                keys[key] = before, str(value)
+                keys[key] = before, value
             elif key != "learning.device":
                 kept.append(key)
         if names == valid and not after.learning.without and self.facts.get("topology") != _graph_digest(after):

@@ -12,8 +12,8 @@ from fleets import bundles
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from wine_files import wine_file
 
-PEERS = ("peer0", "peer1", "peer2")
-PLANT = wine_file("plant", rounds=30, more='batch = "all"\n[transport]\ngather = 240\n')
+PEERS, NEXT = ("peer0", "peer1", "peer2"), ("peer0", "peer1", "peer3")
+PLANT = wine_file("plant", rounds=30, more='batch = "all"\nconsensus = true\n[transport]\ngather = 240\n')
 
 
 def identified(p2pfl, name):
@@ -37,16 +37,17 @@ def runs(name):
     return sorted(folders, key=lambda each: (each / "experiment.toml").stat().st_mtime_ns)
 
 
-@pytest.mark.slow
-def test_a_running_fleet_loses_a_device_and_goes_on_with_another_rate(p2pfl, fork, place):
+@pytest.mark.nightly
+def test_a_running_fleet_replaces_a_device_and_goes_on_with_another_rate(p2pfl, fork, place):
     program = mosquitto() or pytest.skip("mosquitto is not installed")
-    Path("plant.toml").write_text(PLANT)
     Path("p2pfl_mqtt-0.2.0-py3-none-any.whl").write_bytes(b"a wheel")
     ports = []
 
     def configured(_host, port):
         ports.append(port)
-        bundles(place, port=port)
+        for text in (changed(PLANT), PLANT):  # the access list has the device that comes later
+            Path("plant.toml").write_text(text)
+            bundles(place, port=port)
         reachable(place / "fleet" / "broker")
         return "user root\n" + Path("fleet/broker/mosquitto.conf").read_text()
 
@@ -55,36 +56,56 @@ def test_a_running_fleet_loses_a_device_and_goes_on_with_another_rate(p2pfl, for
         assert said.status == 0, said.err
         equipped(PEERS)
 
-        def begin(name):
-            return fork("peer", f"{name}/plant.toml", "--name", name, "--runs", f"{name}/runs", "--json")
+        def begin(name, *more):
+            return fork(
+                "peer",
+                f"{name}/plant.toml",
+                "--name",
+                name,
+                "--runs",
+                f"{name}/runs",
+                "--json",
+                "--no-baselines",
+                *more,
+            )
 
         peers = {name: begin(name) for name in PEERS[:2]}  # they wait for the third one, so that no order is late
         Path("plant.toml").write_text(changed(PLANT))
+        said = deployed(p2pfl, "--yes", "--collect", identified(p2pfl, "peer3"))
+        assert said.status == 0, said.err
         apply = ("--apply", "--broker", f"mqtts://127.0.0.1:{ports[0]}", "--json")
         said = deployed(p2pfl, *apply, "--dry-run")
         while "is not there" in said.err or "no peer of this swarm" in said.err:  # until their gathering ends
             assert all(each.process.is_running() for each in peers.values())
             said = deployed(p2pfl, *apply, "--dry-run")
         assert said.status == 0, said.err
-        assert "removed: peer2" in said.err
+        assert "added: peer3\nremoved: peer2\n" in said.err
         assert "learning.rate: 0.1 -> 0.01" in said.err
         assert "rounds: 30 -> 4" in said.err
         said = deployed(p2pfl, *apply, "--after", "3")
         assert said.status == 0, said.err
         assert json.loads(said.out)["after"] == 3
         peers["peer2"] = begin("peer2")
-        ended = {name: each.end() for name, each in peers.items()}
-    assert {name: each.status for name, each in ended.items()} == dict.fromkeys(PEERS, 0), ended["peer0"].err
+        peers["peer0"].until("the next run begins")
+        equipped(["peer3"])
+        common = f"model.pretrained={runs('peer0')[0]}/peers/peer0.safetensors"  # the operator brings it
+        peers["peer3"] = begin("peer3", "--set", common)
+        ended = {name: each.end() for name, each in reversed(peers.items())}
+    assert {name: each.status for name, each in ended.items()} == dict.fromkeys(peers, 0), ended["peer0"].err
     assert 'takes peer2 out of "plant"' in ended["peer2"].err
     assert {name: len(runs(name)) for name in PEERS} == {"peer0": 2, "peer1": 2, "peer2": 1}
     by_hand = followed_by_hand(p2pfl)
-    for name in PEERS[:2]:
+    for name in NEXT:
         assert apart(runs(name)[-1] / "peers" / f"{name}.safetensors", by_hand / "peers" / f"{name}.safetensors") < 1e-6
 
 
 def changed(text):
     """The experiment as the operator changes it."""
-    return text.replace("rounds = 30", "rounds = 4").replace("peers = 3", "peers = 2").replace("batch =", "rate = 0.01\nbatch =")
+    return (
+        text.replace("rounds = 30", "rounds = 4")
+        .replace("peers = 3", f"peers = {list(NEXT)}")
+        .replace("batch =", "rate = 0.01\nbatch =")
+    )
 
 
 def followed_by_hand(p2pfl):
@@ -98,7 +119,7 @@ def followed_by_hand(p2pfl):
     return Path(folders[-1])
 
 
-CHANGE = ("--set", "rounds=4", "--set", "topology.peers=2", "--set", "learning.rate=0.01")
+CHANGE = ("--set", "rounds=4", "--set", f"topology.peers={json.dumps(NEXT)}", "--set", "learning.rate=0.01")
 
 
 def apart(one, other):

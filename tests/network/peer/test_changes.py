@@ -116,6 +116,18 @@ def test_a_broker_that_withholds_the_order_from_half_of_the_peers_splits_nobody(
     assert {answer.last for answer in answers.values()} == {5}
 
 
+@pytest.mark.slow
+def test_under_masks_and_with_a_common_model_the_run_ends_like_one_of_fewer_rounds(tmp_path):
+    masked = [*CHANGES, "topology.kind=complete", "privacy.mode=pairwise", "learning.consensus=true"]
+    experiment = read(SMALL, changes=masked)
+    order = lambda run: {change_topic("test"): change(run, experiment)}  # noqa: E731
+    ended, _, _ = swarm(experiment, tmp_path / "changed", publish=order)
+    whole, _, _ = swarm(read(SMALL, changes=[*masked, "rounds=3"]), tmp_path / "whole")
+    for name in NAMES:
+        assert ended[name][1] == 3
+        assert torch.equal(ended[name][0], whole[name][0])
+
+
 def test_a_proposal_is_answered_and_ends_nothing(experiment, tmp_path):
     proposal = lambda run: {change_topic("test"): change(run, experiment, last=None)}  # noqa: E731
     ended, notices, answers = swarm(experiment, tmp_path, publish=proposal)

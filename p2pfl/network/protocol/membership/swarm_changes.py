@@ -51,6 +51,8 @@ class HeldChange:
     def judge(self, data: bytes) -> tuple[Literal["new", "known", "refused"], str, SwarmChange | None]:
         """Return what becomes of a change that arrived, why it is refused, and the change; nothing is kept.
 
+        Without the change it concerns no run of this peer that is still to end, as what a broker retains.
+
         Parameters
         ----------
         data
@@ -65,7 +67,7 @@ class HeldChange:
         if held is not None and change.content == held.content and change.last in {None, held.last}:
             return "known", "", change
         if change.number <= self.least:
-            return "refused", f"this device has followed change {self.least} already", change
+            return "refused", f"this device has followed change {self.least} already", None
         if held is not None and (reason := self._outdated(change, held)):
             return "refused", reason, change
         if change.last is not None and change.last <= self.round:
