@@ -290,7 +290,7 @@ def begun_after(experiment: Experiment, folder: Path, *, peer: str | None, roste
 
 
 def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path | None) -> str | None:
-    """Return why a peer cannot follow a change, in a clause; ``None`` if it can.
+    """Return why a peer cannot follow a change, in a clause without paths, as it is public; ``None`` if it can.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path 
             return f"its roster lacks {missing[0]}"
         return _beginning(before, after, peer=peer, folder=folder) if peer in names else None
     except InputError as error:
-        return str(error)
+        return str(error) if folder is None else str(error).replace(f"{folder}/", "")
 
 
 def _beginning(before: Experiment, after: Experiment, *, peer: str, folder: Path | None) -> str | None:
@@ -324,9 +324,8 @@ def _beginning(before: Experiment, after: Experiment, *, peer: str, folder: Path
     after = begun_after(after, folder, peer=peer if before.learning.consensus else None)
     composition = Composition.of(after)
     check_rules(composition)
-    if composition.claims and (reason := uncounted_start(after)) is not None:
-        return reason
-    for path in policy_paths(after, [peer]).values():
-        if read_policy(path).officer is not None:
-            return f"the officer of {path} approves each experiment; end the run, and go on with p2pfl next"
+    if composition.claims and uncounted_start(after) is not None:
+        return "no account there adds up the epsilon of both runs; set privacy.budget, and go on with p2pfl next"
+    if any(read_policy(path).officer is not None for path in policy_paths(after, [peer]).values()):
+        return "the officer of its site approves each experiment; go on there with p2pfl next"
     return None

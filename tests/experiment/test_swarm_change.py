@@ -4,6 +4,7 @@ import pytest
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
+from p2pfl.experiment.file.reading import write
 from p2pfl.experiment.swarm_change import SwarmChange, changed_experiment, changed_keys, refusal, settings_of
 from p2pfl.privacy.keys import Identity, Roster
 
@@ -83,6 +84,19 @@ def test_a_peer_that_leaves_needs_no_model_to_begin_with():
 def test_a_guarantee_needs_one_start_and_an_account(tmp_path):
     noisy = PLANT | {"privacy": {"mode": "pairwise", "noise": 8.0, "clip": 1.0}}
     assert "need one start that all know" in refusal(change(settings()), read(noisy), peer="peer0", folder=tmp_path)
+
+
+def test_no_reason_names_a_folder_of_the_device(tmp_path):
+    noisy = PLANT | {"privacy": {"mode": "pairwise", "noise": 8.0, "clip": 1.0}}
+    common = noisy | {"learning": PLANT["learning"] | {"consensus": True}}
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "experiment.toml").write_text(write(read(common)))
+    for experiment in (noisy, common):
+        before = read(experiment)
+        reason = refusal(change(settings_of(before)), before, peer="peer0", folder=tmp_path)
+        assert reason
+        assert str(tmp_path) not in reason
+    assert "no account there adds up the epsilon" in reason
 
 
 def test_no_run_follows_a_site_whose_officer_approves_each_experiment(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
 from p2pfl.network.protocol.wire.messages import (
+    ChangeRelay,
     Account,
     Ack,
     Announcement,
@@ -174,6 +175,7 @@ HONEST = {
         Abort(1, 0, ["cleo"]),
         Look(bytes(16)),
         Telemetry(bytes(16), 0, ((1.0, b"entry"),), memoryview(bytes(9))),
+        ChangeRelay(bytes(32), memoryview(b"a change")),
         *VOTED,
     )
 }

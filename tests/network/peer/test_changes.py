@@ -46,7 +46,7 @@ def peer_of(name, experiment, transport, folder, *, notices, roster=ROSTER):
     )
 
 
-def swarm(experiment, folder, *, publish=dict, lose=None, roster=ROSTER):
+def swarm(experiment, folder, *, publish=None, lose=None, roster=ROSTER):
     """Run the peers to their ends over a broker that retains what an operator has published."""
     notices, ended, answers = [], {}, {}
 
@@ -58,7 +58,7 @@ def swarm(experiment, folder, *, publish=dict, lose=None, roster=ROSTER):
         transport = MemoryTransport(lose=lose)
         run = run_digest(peer_of(NAMES[0], experiment, transport, folder, notices=[], roster=roster).me.facts)
         async with transport.join("operator") as channel:
-            for topic, payload in publish(run).items():
+            for topic, payload in (publish(run) if publish else {}).items():
                 await channel.publish(topic, payload, retain=True)
         async with asyncio.TaskGroup() as tasks:
             for name in NAMES:
