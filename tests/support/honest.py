@@ -19,10 +19,10 @@ from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
 from p2pfl.network.protocol.wire.messages import (
-    ChangeRelay,
     Account,
     Ack,
     Announcement,
+    ChangeRelay,
     Chunk,
     Claim,
     FlowStatement,
