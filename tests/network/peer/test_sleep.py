@@ -91,7 +91,7 @@ class Relay(Sleepers):
     def __init__(self, changes, folder):
         digits = ["data.name=digits", "data.split=iid", "model.name=linear", "learning.dtype=float32"]
         more = ["topology.peers=50", "rounds=endless", "learning.rate=0.05", "transport.gather=20"]
-        begins = {f"peer{number}": number * 1440 // 50 for number in range(50)}
+        begins = {f"peer{number:02d}": number * 1440 // 50 for number in range(50)}
         own = {name: {"awake": f"{_clock(minute)}-{_clock(minute + 72)}"} for name, minute in begins.items()}
         super().__init__([PACE, *digits, *more, *changes], folder, own=own)
 
@@ -101,7 +101,7 @@ def _clock(minute):
 
 
 async def month(changes, folder):
-    """Return the mean loss after each ten days."""
+    """Return the mean loss after each ten days, and the largest number of rounds that a device has played."""
     fleet, losses = Relay(changes, folder), []
     fleet.start()
     for _ in range(3):
@@ -109,13 +109,14 @@ async def month(changes, folder):
         assert not any(task.done() for task in fleet.tasks.values())
         losses.append(sum(records[-1].scores["loss"] for records in fleet.records.values()) / 50)
     await fleet.kill()
-    return losses
+    return losses, max(len(records) for records in fleet.records.values())
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("weighted", ["true", "false"])
 def test_fifty_devices_that_are_awake_for_a_twentieth_of_a_month_learn(tmp_path, weighted):
-    losses = run(month, [f"learning.weighted={weighted}"], tmp_path)
+    losses, rounds = run(month, [f"learning.weighted={weighted}"], tmp_path)
+    assert rounds <= 30 * 8  # every ten minutes, in 72 minutes a day
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.25  # 0.21 if all are always awake
 
