@@ -3,6 +3,7 @@
     python -m benchmarks.simulators [--only mnist cifar10 femnist stackoverflow registered stacks] [--repeats 3]
                                     [--systems p2pfl pfl] [--limit 1800] [--environments FOLDER] [--install]
                                     [--registered 30000 1000000]
+    python -m benchmarks.simulators --only cifar10 --systems p2pfl --device cuda --rounds 1500 --repeats 1
 
 Each row has its goal and what others publish. ``systems/task.py`` has the first four, which are tasks. Each framework
 runs in a virtual environment of its own, which ``--install`` makes, in a process that is ended after ``--limit``
@@ -80,7 +81,9 @@ TASKS = ("mnist", "cifar10", "femnist", "stackoverflow")
 
 def attempt(framework: Framework, python: Path, *, task: str, limit: float) -> Result:
     """Run a framework once."""
-    environ = os.environ | {"PYTHONPATH": "" if framework.requirements else str(ROOT), "SIMULATED_TASK": task}
+    found = os.environ.get("PYTHONPATH", "")
+    here = "" if framework.requirements else os.pathsep.join([str(ROOT), *filter(None, [found])])
+    environ = os.environ | {"PYTHONPATH": here, "SIMULATED_TASK": task}
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder) / "out.json", Path(folder) / "log"
         with log.open("w") as file:
@@ -168,7 +171,14 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="only make the environments")
     parser.add_argument("--registered", type=float, nargs="*", default=[3e4, 1e6])
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of p2pfl in the tasks")
+    parser.add_argument("--rounds", type=int, help="of each task, in place of its own number")
     options = parser.parse_args()
+    os.environ["SIMULATED_DEVICE"] = options.device
+    if options.rounds is not None:
+        os.environ["SIMULATED_ROUNDS"] = str(options.rounds)
+    if options.device != "cpu" and options.systems != ["p2pfl"]:
+        parser.error("only p2pfl takes --device; add --systems p2pfl")
     if options.child is not None:
         print(json.dumps(register(options.child)))
         return

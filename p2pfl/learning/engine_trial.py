@@ -26,13 +26,29 @@ MAX_STACKED_PARAMETERS = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""
 
 BLOCK_BYTES = {"cpu": 24 * 2**20}
-"""Bytes that a block of rows may touch in one step, by device; elsewhere 1 GiB, as launching work dominates there.
+"""Bytes that a block of rows may touch in one step, by device; elsewhere more, as launching work dominates there.
 
 Peer-steps of 2,000 CNNs (8-16 on 8x8, batches of 16) on two cores with 2 MiB of L2 each took 171, 132, 105, 105 and 118
 microseconds in blocks of 6, 12, 24, 48 and 96 MiB; those of 1,000 MLPs (64-32-10) by numpy 9.1, 7.1 and 6.6 in
 blocks of 4, 12 and 24 MiB. Calls of Python, and handing over the interpreter between threads, dominate below, memory
 above.
 """
+
+
+BLOCK_SHARE = 1 / 16
+"""Share of the memory of a GPU that a block of rows may touch in one step, at least 1 GiB, as on other accelerators."""
+
+
+def block_bytes(device: torch.device) -> int:
+    """Return the bytes that a block of rows may touch in one step.
+
+    Examples
+    --------
+    >>> block_bytes(torch.device("cpu")) == BLOCK_BYTES["cpu"]
+    True
+    """
+    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+    return BLOCK_BYTES.get(device.type, max(2**30, int(BLOCK_SHARE * memory)))
 
 
 RELATIVE_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -359,7 +375,7 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
     """
     plain, device, model, names = trial.plain(), trial.initial.device, trial.model, trial.layout.names
     size = trial.initial.itemsize
-    footprint = Footprint(size * trial.layout.size, size * numbers, BLOCK_BYTES.get(device.type, 2**30))
+    footprint = Footprint(size * trial.layout.size, size * numbers, block_bytes(device))
     if not stacks:
         return Engines(plain, plain, None, footprint)
     kernels = None

@@ -276,6 +276,11 @@ class TorchLearner:
         return other
 
     @property
+    def home(self) -> torch.device:
+        """Device of the rows of a simulation."""
+        return self.device
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """Settings of the learner, as keys of ``[learning]``."""
         recipe, schedule = self.recipe, self.recipe.schedule
@@ -589,9 +594,7 @@ def home(learner: Learner) -> torch.device:
     """Return the device of the rows of a simulation: that on which the learner trains.
 
     Norms and sums are taken in double precision, so a device without it (``mps``) trains and the CPU does the rest. The
-    rows of a user-defined learner stay on the CPU.
+    rows of a learner without an attribute ``home`` stay on the CPU.
     """
-    bare = learner.bare
-    if isinstance(bare, TorchLearner) and bare.device.type != "mps":
-        return bare.device
-    return torch.device("cpu")
+    found = getattr(learner.bare, "home", None)
+    return found if isinstance(found, torch.device) and found.type != "mps" else torch.device("cpu")

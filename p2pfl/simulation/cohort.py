@@ -300,6 +300,9 @@ class Cohorts:
         Who takes part in secret; ``None`` where the seed decides.
     samples
         Number of samples of each peer, by which averages weigh them, ``[N]``; ``None`` if all peers weigh the same.
+    sparse
+        Whether the models, too, are those of the peers apart and one other, see
+        :func:`p2pfl.simulation.own_state.models_of`.
 
     Attributes
     ----------
@@ -317,8 +320,9 @@ class Cohorts:
         *,
         secret: SecretParticipation | None = None,
         samples: torch.Tensor | None = None,
+        sparse: bool = False,
     ) -> None:
-        self.shard, self.average, self.secret = shard, average, secret
+        self.shard, self.average, self.secret, self.sparse = shard, average, secret, sparse
         equal, apart = all(map(repeated, (state.rows, *state.tensors().values()))), apart_of(state)
         self.apart = np.arange(0 if equal else len(shard.peers)) if apart is None else apart
         self._samples = samples
@@ -375,14 +379,18 @@ class Cohorts:
         apart, places = apart_of(state), self.cohort.places
         if apart is None:
             return state.map(self.cohort.select)
-        whole = replace(state, extra={}, memory=None).map(self.cohort.select)
         own = map_own(state, lambda values: pick(values, apart, places))
-        return replace(whole, extra=own.extra, memory=own.memory)
+        packed = self.sparse and not repeated(state.rows)
+        whole = replace(state, rows=state.public.rows if packed else state.rows, extra={}, memory=None)
+        whole = whole.map(self.cohort.select)
+        rows = pick(state.rows, apart, places) if packed else whole.rows
+        return replace(whole, rows=rows, extra=own.extra, memory=own.memory)
 
     def spread(self, state: State) -> State:
         """Return the state of all peers after a round, out of that of the cohort, whose report it keeps.
 
-        Of what algorithm and optimiser keep, a process that has all peers keeps rows of those apart, and one other.
+        Of what algorithm and optimiser keep, and of the models where these are sparse, a process that has all peers
+        keeps rows of those apart, and one other.
         """
         cohort, tensors = self.cohort, (state.rows, *state.tensors().values())
         differ = np.zeros(len(cohort.places), bool)
@@ -390,13 +398,16 @@ class Cohorts:
             if not alike(values):
                 differ |= (values != values[-1]).flatten(1).any(1).cpu().numpy() if cohort.others else True
         self.apart = cohort.places[differ]
-        if self.shard.workers > 1 or not len(self.apart):
+        if self.shard.workers > 1 or not 0 < len(self.apart) < len(self.shard.peers) - 1:
             return state.map(cohort.spread)
-        rows = np.flatnonzero(differ)
-        kept = torch.from_numpy(np.append(rows, len(differ) - 1) if cohort.others else rows)
+        places = np.flatnonzero(differ)
+        kept = torch.from_numpy(np.append(places, len(differ) - 1) if cohort.others else places)
         own = map_own(state, lambda values: _few(values, kept), apart=self.apart)
-        whole = replace(state, extra={}, memory=None).map(cohort.spread)
-        return replace(whole, extra=own.extra, memory=own.memory)
+        packed = self.sparse and not alike(state.rows)
+        whole = replace(state, rows=state.public.rows if packed else state.rows, extra={}, memory=None)
+        whole = whole.map(cohort.spread)
+        rows = _few(state.rows, kept) if packed else whole.rows
+        return replace(whole, rows=rows, extra=own.extra, memory=own.memory)
 
 
 class CohortAlgorithm:
@@ -504,11 +515,19 @@ def cohort_size(plan: Plan, average: Averaging) -> int:
     return 1 + (math.ceil(average.invites * plan.protection.settings.participation))
 
 
-def cohorts_of(plan: Plan, state: State, *, shard: Shard, source: Source) -> Cohorts | AllPeers:
-    """Return the cohorts of a run whose peers take an exact average of a few; otherwise all peers."""
+def cohorts_of(plan: Plan, state: State, *, shard: Shard, source: Source, sparse: bool = False) -> Cohorts | AllPeers:
+    """Return the cohorts of a run whose peers take an exact average of a few; otherwise all peers.
+
+    Parameters
+    ----------
+    plan, source
+        Plan and source of the run.
+    state, shard, sparse
+        Arguments of :class:`Cohorts`.
+    """
     average = sampled_average(plan, workers=shard.workers)
     if average is None:
         return AllPeers(shard)
     samples = plan.learner.samples(shard.peers) if average.weighted and shard.workers == 1 else None
     secret = SecretParticipation.of(plan, average, source=source)
-    return Cohorts(shard, average, state, secret=secret, samples=samples)
+    return Cohorts(shard, average, state, secret=secret, samples=samples, sparse=sparse)

@@ -17,6 +17,7 @@ from p2pfl.results.notices.kinds import DataRead, DataUnreadable
 from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.best_models import ModelJudge
 from p2pfl.simulation.evaluation_size import Evaluator, MeanModel
+from p2pfl.simulation.own_state import unpacked
 
 
 class DataReader:
@@ -66,7 +67,8 @@ class DataReader:
             self.run.log([DataUnreadable(peer=peer, round=round, message=text) for peer, text in failed.items()])
             if self.data.read != before.read:
                 self._take()
-                changes = self.data.changes(before, state.rows)
+                every = unpacked(state, peers=len(self.data.peers))
+                changes = self.data.changes(before, every.rows)
                 self.run.log([DataRead(peer=peer, round=round, **asdict(change)) for peer, change in changes.items()])
         return self.data.plan.learner
 

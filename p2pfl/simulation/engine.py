@@ -43,7 +43,7 @@ from p2pfl.simulation.evaluation_size import Evaluator, RoundScores, Scores, tra
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
 from p2pfl.simulation.playing import play_rounds
-from p2pfl.simulation.round_records import HOST, RecordedPeers, move_state, records_of
+from p2pfl.simulation.round_records import HOST, RecordedPeers, SentBytes, move_state, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
@@ -231,7 +231,7 @@ async def simulate_part(
     wanted = resolved.experiment
     resolved = resolved.drawing(source)
     names = shard.everyone
-    sent = torch.zeros(len(shard.peers), dtype=torch.int64)
+    sent = SentBytes.none(len(shard.peers))
     agreed: dict[str, Any] = {"statistics": None, "common": None}
     statistics: Statistics | None = None
     with (
@@ -266,7 +266,7 @@ async def simulate_part(
             began=begun.began,
         )
         resolved = evaluator.plan  # on the data that were read last
-        final, listed = scored.end(state.rows), scored.listed
+        final, listed = scored.end(state), scored.listed
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
         if wanted.learning.consensus:
             state, agreed["common"] = close_run(resolved, shard, state, round=ended + 1)
@@ -301,8 +301,8 @@ async def simulate_part(
             apart=apart,
             workers=workers,
             registered=len(names),
-            sent=None if listed.numbers is None else int(sent.sum()),
-            models=lambda: dict(zip(names, move_state(state, HOST).rows, strict=False)),
+            sent=None if listed.numbers is None else int(sent.each.sum()),
+            models=lambda: dict(zip(listed.peers, listed.models(move_state(state, HOST)), strict=True)),
         )
         run.finish(summary)
     return run
@@ -329,7 +329,7 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: 
     height = max(1, WRITTEN // max(1, state.rows[:1].nbytes))
     blocks = shard.blocks({"rows": state.rows})
     if listed.numbers is not None:
-        blocks = iter([(listed.numbers.numpy(), {"rows": listed.of_all(state.rows)})])
+        blocks = iter([(listed.numbers.numpy(), {"rows": listed.models(state)})])
     for numbers, tensors in blocks:
         for low in range(0, len(numbers), height):
             names = [shard.everyone[number] for number in numbers[low : low + height].tolist()]
@@ -367,7 +367,7 @@ async def _play(
     observe: Callable[[list[Record]], None] | None,
     evaluator: Evaluator,
     data: GrowingData,
-    sent: torch.Tensor,
+    sent: SentBytes,
     keeper: CheckpointKeeper,
     left: SimulationCheckpoint | None,
     began: datetime,
@@ -394,7 +394,7 @@ async def _play(
     if not resolved.experiment.data.scale:  # then it is recorded already
         record_runs(resolved, shard.peers, now=began)
     if left is not None:
-        sent.copy_(left.sent)
+        sent.each = left.sent
 
     def charge(round: int, *, whole: bool) -> None:
         if claimed:
@@ -412,18 +412,17 @@ async def _play(
     own = range(0) if meter is None else remaining_rounds(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
     reader = DataReader(data, evaluator, meter=meter, run=run, judge=judge, first=rounds.start)
-    scored = RoundScores(
-        evaluator, shard, average=recorded_average(resolved, workers=shard.workers), first=rounds.start
-    )
+    few = recorded_average(resolved, workers=shard.workers)
+    scored = RoundScores(evaluator, shard, average=few, first=rounds.start)
 
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
-        sent.add_(net.shard.spread(net.bytes_out))
+        sent.add(net.shard.spread(net.bytes_out))
         last = round == rounds.stop - 1 and learner.turns is None
-        evaluated = scored.after(round, state.rows, net.shard, last=last)
+        evaluated = scored.after(round, state, net.shard, last=last)
         own = [round] * len(scored.listed.peers) if learner.turns is None else learner.turns(round).tolist()
         judge.record(state.rows, evaluated, rounds=own)
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed and secret else None
-        scores = reader.average.scores(round, state.rows, whole=last)
+        scores = reader.average.scores(round, state, whole=last)
         mine = records_of(
             own,
             state,
@@ -432,7 +431,7 @@ async def _play(
             shard=shard,
             listed=scored.listed,
             evaluated=evaluated,
-            sent=sent,
+            sent=sent.each,
             mean_model=scores,
             spent=spent,
             average=average_of(resolved.algorithm),
@@ -443,7 +442,7 @@ async def _play(
             checkpointed(
                 round,
                 state,
-                sent,
+                sent.each,
                 costs={} if meter is None else meter.costs,
                 sampled={} if meter is None else meter.samples.own,
                 best=judge.best,
@@ -468,10 +467,11 @@ async def _play(
         count=None if resolved.source is None else count,
         judge=None if judge.patience is None else judge.judge,
         read=reader.function,
+        sparse=few is not None,
     )
     keeper.end()
     if scored.late:
-        run.rescore(dict(zip(names, shard.collect(scored.end(state.rows), Scores), strict=False)))
+        run.rescore(dict(zip(names, shard.collect(scored.end(state), Scores), strict=False)))
     return state, work, meter, scored, judge.best
 
 
@@ -481,11 +481,11 @@ def _total_neighbourhood(resolved: Plan, shard: Shard, *, round: int) -> Stacked
     return StackedNeighbourhood(resolved.weights, round=round, seed=seed, shard=shard, **total_arguments(resolved))
 
 
-def open_statistics(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
+def open_statistics(resolved: Plan, shard: Shard, *, sent: SentBytes) -> tuple[Plan, Statistics]:
     """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
     net = _total_neighbourhood(resolved, shard, round=0)
     scaled, statistics = run_without_loop(PeersAgreement(resolved).open(net))
-    sent.add_(net.bytes_out)
+    sent.add(net.bytes_out)
     return scaled, statistics
 
 

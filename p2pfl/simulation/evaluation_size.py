@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from p2pfl.algorithms import Averaging
+from p2pfl.algorithms import Averaging, State
 from p2pfl.algorithms.baselines import Baseline, baseline, score_alone
 from p2pfl.core.draws import draw
-from p2pfl.core.rows import Rows, mean, to_device
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import EvaluationSettings
@@ -20,6 +20,7 @@ from p2pfl.learning import Learner, learner_traits
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.results.content import Evaluated
 from p2pfl.simulation.cohort import Cohort
+from p2pfl.simulation.own_state import mean_model
 from p2pfl.simulation.round_records import RecordedPeers
 from p2pfl.simulation.sharding import Shard
 
@@ -159,13 +160,15 @@ class Evaluator:
         """Return the scores of all peers on all samples."""
         return self._assess(rows, self.names, validation=self._judged_scores(rows))
 
-    def members(self, round: int, rows: Rows, listed: RecordedPeers, *, whole: bool) -> list[dict[str, float]]:
+    def members(self, round: int, state: State, listed: RecordedPeers, *, whole: bool) -> list[dict[str, float]]:
         """Return the scores of some peers after a round; empty in rounds without evaluation.
 
         Parameters
         ----------
-        round, rows
-            Arguments of :meth:`after`.
+        round
+            The round.
+        state
+            State of all peers of the process.
         listed
             The peers, such as those that are drawn for the round.
         whole
@@ -173,7 +176,7 @@ class Evaluator:
         """
         if not (whole or self.scope.full or (round + 1) % self.scope.every == 0):
             return [{} for _ in listed.peers]
-        return self._assess(listed.of_all(rows), listed.peers, validation=None)
+        return self._assess(listed.models(state), listed.peers, validation=None)
 
     def _judged_scores(self, rows: Rows, where: torch.Tensor | None = None) -> dict[str, torch.Tensor] | None:
         """Return the scores that were computed to judge these rows, of some of the peers, if they were."""
@@ -250,15 +253,15 @@ class RoundScores:
         self.final: list[dict[str, float]] | None = None
         self._took_part = None if average is None else _drawn_before(average, round=first)
 
-    def after(self, round: int, rows: Rows, computed: Shard, *, last: bool) -> list[dict[str, float]]:
-        """Return the scores after a round, given the models of all peers and the peers that the round computed."""
+    def after(self, round: int, state: State, computed: Shard, *, last: bool) -> list[dict[str, float]]:
+        """Return the scores after a round, given the state of all peers and the peers that the round computed."""
         whole = self.evaluator.scope.full or last
         if self._took_part is not None and isinstance(computed, Cohort):
             numbers, own = computed.recorded
             self._took_part.update(numbers.tolist())
             self.listed = RecordedPeers.some(self.shard, numbers, own)
-            return self.evaluator.members(round, rows, self.listed, whole=last)
-        evaluated = self.evaluator.full(rows) if whole else self.evaluator.after(round, rows)
+            return self.evaluator.members(round, state, self.listed, whole=last)
+        evaluated = self.evaluator.full(state.rows) if whole else self.evaluator.after(round, state.rows)
         self.final = evaluated if whole else None
         return evaluated
 
@@ -272,13 +275,13 @@ class RoundScores:
         """True if a run stopped early, or slow peers end their rounds later, so that records lack the last scores."""
         return self.final is None and self._took_part is None
 
-    def end(self, rows: Rows) -> list[dict[str, float]]:
+    def end(self, state: State) -> list[dict[str, float]]:
         """Return the scores after the last round, of all that took part in one."""
         if self.final is None and self._took_part is not None:
             self.listed = RecordedPeers.some(self.shard, np.array(sorted(self._took_part), np.int64))
-            self.final = self.evaluator.members(0, rows, self.listed, whole=True)
+            self.final = self.evaluator.members(0, state, self.listed, whole=True)
         elif self.final is None:
-            self.final = self.evaluator.full(rows)
+            self.final = self.evaluator.full(state.rows)
         return self.final
 
 
@@ -385,22 +388,23 @@ class MeanModel:
         self.learner = plan.learner.on(Federation(union.dataset, union.train, union.validation, {MEAN_NAME: few}))
         self.counts = len(union.test[MEAN_NAME]), len(few)
 
-    def scores(self, round: int, rows: Rows, *, whole: bool) -> dict[str, float]:
+    def scores(self, round: int, state: State, *, whole: bool) -> dict[str, float]:
         """Return the scores of the mean of all models after a round; none in rounds without evaluation.
 
         Parameters
         ----------
         round
             The round.
-        rows
-            Models ``[R, P]`` of the peers of this process.
+        state
+            State of the peers of this process.
         whole
             Whether to evaluate on all samples, as after the last round.
         """
         if not self.meaningful or not (whole or (round + 1) % self.every == 0):
             return {}
         learner, count = (self.whole, self.counts[0]) if whole else (self.learner, self.counts[1])
-        row = self.shard.mean(mean(rows)).unsqueeze(0).to(rows)  # [1, P]
+        local = mean_model(state, peers=len(self.shard.peers))
+        row = self.shard.mean(local).unsqueeze(0).to(state.rows)  # [1, P]
         scores = learner.evaluate(row, peers=(MEAN_NAME,))
         parts = [float(each[0]) * count if count else 0.0 for each in scores.values()]
         *sums, total = self.shard.sums(torch.tensor([*parts, count], dtype=torch.float64)).tolist()

@@ -125,14 +125,14 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
     average = sampled_average(plan, workers=workers)
     edges = 0 if average is not None else sum(each.entries for each in plan.weights) * count // everyone
     computed = count
-    if average is not None and not (baselines or plan.asked.algorithm.personal):
+    recorded, personal = recorded_average(plan, workers=workers) is not None, plan.asked.algorithm.personal
+    if average is not None and not baselines and (recorded or not personal):
         few = cohort_size(plan, average)
         codec = plan.asked.codec
-        if plan.asked.algorithm.idle_weighs or (codec is not None and codec.differences):  # a state of their own
-            few *= max(1, plan.experiment.horizon)
-        computed = min(count, few)
+        lasting = personal or plan.asked.algorithm.idle_weighs or (codec is not None and codec.differences)
+        computed = min(count, few * max(1, plan.experiment.horizon) if lasting else few)
     records = count * (RECORD * plan.experiment.horizon + PEER)
-    if recorded_average(plan, workers=workers) is not None:
+    if recorded:
         records = computed * plan.experiment.horizon * (RECORD + PEER) + REGISTERED * count
     models = computed * plan.learner.layout.size * plan.learner.dtype.itemsize
     return MemoryEstimate(

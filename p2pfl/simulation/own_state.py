@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.algorithms import State
 from p2pfl.core.encodings import Ints
-from p2pfl.core.rows import repeated, to_device
+from p2pfl.core.rows import Rows, mean, repeated, to_device
 
 APART = "peers apart"
 """Name, in the extra tensors of a state, of the numbers of the peers that have rows in the others, ``[A]``.
@@ -39,6 +39,33 @@ def apart_of(state: State) -> Ints | None:
     return None if numbers is None else numbers.numpy()
 
 
+def models_of(state: State, numbers: Ints) -> Rows:
+    """Return the models of the peers with some numbers, ``[K, P]``, of a state that keeps those of the peers apart."""
+    apart = apart_of(state)
+    if apart is None:
+        return state.rows[to_device(torch.from_numpy(numbers), state.rows.device)]
+    return pick(state.rows, apart, numbers)
+
+
+def mean_model(state: State, *, peers: int) -> torch.Tensor:
+    """Return the mean of the models of so many peers, ``[P]``, who have rows each or are those apart and all others.
+
+    Examples
+    --------
+    >>> from p2pfl.core.neighbourhood import Public
+    >>> apart = {APART: torch.tensor([2])}
+    >>> rows = torch.tensor([[6.0], [2.0]])
+    >>> mean_model(State(rows, Public(torch.zeros(1, 1).expand(4, 1)), extra=apart), peers=4)
+    tensor([3.])
+    """
+    apart, rows = apart_of(state), state.rows
+    if apart is None or len(rows) == peers:
+        return mean(rows)
+    weights = torch.full((len(rows),), 1 / peers, dtype=torch.float64)
+    weights[-1] = (peers - len(apart)) / peers
+    return to_device(weights.to(rows.dtype), rows.device) @ rows
+
+
 def map_own(state: State, function: Callable[[torch.Tensor], torch.Tensor], *, apart: Ints | None = None) -> State:
     """Return a state with a function of the tensors of algorithm and optimiser, and with other peers apart."""
 
@@ -52,4 +79,8 @@ def map_own(state: State, function: Callable[[torch.Tensor], torch.Tensor], *, a
 def unpacked(state: State, *, peers: int) -> State:
     """Return a state in which each peer has a row."""
     apart = apart_of(state)
-    return state if apart is None else map_own(state, lambda values: pick(values, apart, np.arange(peers)))
+    if apart is None:
+        return state
+    everyone = np.arange(peers)
+    rows = state.rows if len(state.rows) == peers else pick(state.rows, apart, everyone)
+    return replace(map_own(state, lambda values: pick(values, apart, everyone)), rows=rows)

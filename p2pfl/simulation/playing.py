@@ -73,6 +73,7 @@ async def play_rounds(
     shard: Shard | None = None,
     judge: Callable[[int, State], Awaitable[torch.Tensor]] | None = None,
     read: Callable[[int, State], Learner] | None = None,
+    sparse: bool = False,
 ) -> tuple[State, Inline]:
     """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
 
@@ -97,6 +98,8 @@ async def play_rounds(
     read
         Function of each round and the state before it that returns the learner on the data of the round, where these
         are read again.
+    sparse
+        Argument of :class:`p2pfl.simulation.cohort.Cohorts`.
 
     Raises
     ------
@@ -128,7 +131,7 @@ async def play_rounds(
     trains = lambda round: cohorts.trains(present(round))  # noqa: E731 (a statement of its own)
     learner = Inline(resolved.learner, present=trains, clock=time.perf_counter, turns=own, count=count, shard=shard)
     first = _begun(resolved, learner, left, shard)
-    cohorts = cohorts_of(resolved, first, shard=shard, source=source)
+    cohorts = cohorts_of(resolved, first, shard=shard, source=source, sparse=sparse)
     masks = _masks(resolved, source, cohorts)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:

@@ -12,9 +12,10 @@ import torch
 from p2pfl.algorithms import Averaging, State
 from p2pfl.algorithms.devices import MS
 from p2pfl.core.encodings import Ints
-from p2pfl.core.rows import distances, mean, to_device
+from p2pfl.core.rows import Rows, distances, mean, repeated, to_device
 from p2pfl.results import Record
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.own_state import models_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
@@ -62,6 +63,10 @@ class RecordedPeers:
         names = tuple(shard.peers[number] for number in numbers.tolist())
         return cls(names, torch.from_numpy(numbers), None if rows is None else torch.from_numpy(rows))
 
+    def models(self, state: State) -> Rows:
+        """Return the models of these peers out of the state of all peers of the process."""
+        return state.rows if self.numbers is None else models_of(state, self.numbers.numpy())
+
     def of_all(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values of these peers out of those of all peers of the process."""
         return values if self.numbers is None else values[self.numbers.to(values.device)]
@@ -69,6 +74,41 @@ class RecordedPeers:
     def of_computed(self, values: torch.Tensor, computed: Shard) -> torch.Tensor:
         """Return the values of these peers out of those of the peers that a round computes."""
         return computed.spread(values) if self.rows is None else values[self.rows.to(values.device)]
+
+
+@dataclass
+class SentBytes:
+    """Bytes that each peer has sent so far, one number in memory while all have sent the same.
+
+    Attributes
+    ----------
+    each
+        The bytes, ``[N]`` int64; further rounds do not write into them.
+
+    Examples
+    --------
+    >>> sent = SentBytes.none(3)
+    >>> sent.add(torch.tensor([5]).expand(3))
+    >>> repeated(sent.each)
+    True
+    >>> sent.add(torch.tensor([1, 2, 3]))
+    >>> sent.each.tolist()
+    [6, 7, 8]
+    """
+
+    each: torch.Tensor
+
+    @classmethod
+    def none(cls, peers: int) -> Self:
+        """Return those of so many peers before the first round."""
+        return cls(torch.zeros(1, dtype=torch.int64).expand(peers))
+
+    def add(self, bytes: torch.Tensor) -> None:
+        """Add what each peer has sent, ``[N]``."""
+        if repeated(self.each) and repeated(bytes):
+            self.each = (self.each[:1] + bytes[:1]).expand(len(bytes))
+        else:
+            self.each = self.each + bytes
 
 
 def records_of(

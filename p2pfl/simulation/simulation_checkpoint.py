@@ -20,6 +20,7 @@ from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.best_models import BestModels
+from p2pfl.simulation.own_state import apart_of
 
 FILE = "simulation.state"
 """Name of the checkpoint in the run directory; it is removed at the end of the run."""
@@ -201,8 +202,9 @@ class SimulationCheckpoint:
             left = cls.of(facts, tensors)
         except (SafetensorError, OSError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
-        shape = tuple(left.state.rows.shape)
-        if shape != (peers, size):
+        shape, apart = tuple(left.state.rows.shape), apart_of(left.state)
+        counts = {peers} if apart is None else {peers, len(apart) + 1}  # rows of the peers apart, and one other
+        if len(left.sent) != peers or shape not in {(count, size) for count in counts}:
             raise InputError(
                 f"{path} holds models of shape {shape}, not {(peers, size)}; resume the experiment that the run began "
                 "with"
@@ -363,4 +365,4 @@ def after(
     facts = Facts(round, ended=False, stop=stop, secret=secret, trace=trace, **counted)
     if best is not None and best.rows.nbytes <= HELD:  # a larger one is written at once, or not held
         best = best.copy()
-    return SimulationCheckpoint(facts, state, sent.clone(), best)
+    return SimulationCheckpoint(facts, state, sent, best)

@@ -48,8 +48,7 @@ def cohorts_seen(monkeypatch):
     return seen
 
 
-def everyone(*_, shard, source):
-    del source
+def everyone(*_, shard, **_options):
     return AllPeers(shard)
 
 
@@ -281,6 +280,49 @@ def test_personal_models_of_a_cohort_are_those_of_all_peers(name, weighted, monk
     assert 4 < len(torch.unique(models(few), dim=0)) < 20
     monkeypatch.setattr(playing, "cohorts_of", everyone)
     check_alike(few, simulate(experiment, baselines=False))
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+def test_of_very_many_clients_personal_models_are_kept_of_those_that_took_part(name, tmp_path, monkeypatch):
+    every = simulate(personal(name), baselines=False)
+    monkeypatch.setattr(cohort, "MAX_LISTED", 8)
+    kept, spread = [], cohort.Cohorts.spread
+
+    def watched(self, state):
+        after = spread(self, state)
+        kept.append((len(after.rows), len(self.apart)))
+        return after
+
+    def stop(records):
+        if records[0].round == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cohort.Cohorts, "spread", watched)
+    few = simulate(personal(name), baselines=False, folder=tmp_path / "whole")
+    took_part = {record.peer for record in few.metrics}
+    assert kept[-1] == (len(took_part) + 1, len(took_part))
+    with pytest.raises(KeyboardInterrupt):
+        simulate(personal(name), baselines=False, folder=tmp_path / "run", observe=stop)
+    rest = simulate(personal(name), baselines=False, folder=tmp_path / "run", resume=True)
+    assert len(took_part) < 19
+    assert few.models.keys() == rest.models.keys() == few.summary["per_peer"].keys() == took_part
+    for peer, model in few.models.items():
+        for part, values in model.items():
+            assert torch.equal(values, every.models[peer][part])
+            assert torch.equal(values, rest.models[peer][part])
+        assert few.summary["per_peer"][peer] == every.summary["per_peer"][peer] == rest.summary["per_peer"][peer]
+    scores = {(record.peer, record.round): record.scores for record in every.metrics}
+    assert all(record.scores == pytest.approx(scores[record.peer, record.round]) for record in few.metrics)
+
+
+def test_the_mean_of_sparse_models_is_that_of_all_peers(monkeypatch):
+    every = small_run(Remembering(average=Averaging(fraction=0.2)))
+    monkeypatch.setattr(cohort, "MAX_LISTED", 8)
+    few = small_run(Remembering(average=Averaging(fraction=0.2)))
+    means = {record.round: record.mean_model for record in every.metrics}
+    assert len(few.models) < 8
+    for record in few.metrics:
+        assert record.mean_model == pytest.approx(means[record.round], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["ditto", "fedper"])

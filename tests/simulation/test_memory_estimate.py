@@ -14,7 +14,7 @@ from p2pfl.core.errors import InputError, RunError, is_out_of_memory
 from p2pfl.core.process import FreeMemory
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS
-from p2pfl.simulation import memory_estimate, simulate
+from p2pfl.simulation import cohort, memory_estimate, simulate
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
 
@@ -54,6 +54,17 @@ def test_optimisers_algorithms_masks_and_best_models_take_memory():
     assert memory_estimate.copies(planned(learning={"algorithm": "scaffold"}), baselines=False) > averaged > usual
     masked = planned(learning={"algorithm": "fedavg"}, privacy={"mode": "pairwise"})
     assert memory_estimate.copies(masked, baselines=False) == averaged + memory_estimate.MASKED_COPIES
+
+
+def test_personal_models_of_very_many_clients_take_the_memory_of_those_that_took_part(monkeypatch):
+    monkeypatch.setattr(cohort, "MAX_LISTED", 100)
+
+    def models(peers):
+        learning = {"algorithm": "ditto", "fraction": 10 / peers}
+        wanted = planned(learning=learning, topology={"kind": "complete", "peers": peers})
+        return memory_estimate.estimate(wanted, baselines=False).models
+
+    assert models(800) == models(400) < models(100) / 4  # 11 in each of two rounds
 
 
 def test_models_that_an_algorithm_keeps_for_each_neighbour_take_memory():

@@ -48,8 +48,7 @@ class SameCoins:
         return self.seeded.bytes(size, purpose=purpose, peer=peer, round=round)
 
 
-def everyone(*_, shard, source):
-    del source
+def everyone(*_, shard, **_options):
     return AllPeers(shard)
 
 

@@ -1,8 +1,9 @@
 """Tasks without any framework: a few of many clients train in each round, and a server averages.
 
-``SIMULATED_TASK`` names one of :data:`TASKS`. Pictures and words are drawn, because speed needs no real ones. A script
-in this folder takes :data:`TASK` and :func:`client`, and ends with :func:`report`. It runs in the environment of its
-framework, so this module needs torch only.
+``SIMULATED_TASK`` names one of :data:`TASKS`, ``SIMULATED_ROUNDS`` another number of rounds, and ``SIMULATED_DEVICE``
+the device of the framework; on a GPU, the samples of all clients are made before the time begins. Pictures and words
+are drawn, because speed needs no real ones. A script in this folder takes :data:`TASK` and :func:`client`, and ends
+with :func:`report`. It runs in the environment of its framework, so this module needs torch only.
 """
 
 import json
@@ -11,7 +12,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -92,7 +93,10 @@ TASKS = {
 }
 """FLUTE's MNIST and FEMNIST tasks, pfl's CIFAR-10 task, and clients of StackOverflow's number and mean size."""
 
+DEVICE = os.environ.get("SIMULATED_DEVICE", "cpu")
+
 TASK = TASKS[os.environ.get("SIMULATED_TASK", "mnist")]
+TASK = replace(TASK, rounds=int(os.environ.get("SIMULATED_ROUNDS", TASK.rounds)), stored=TASK.stored or DEVICE != "cpu")
 
 
 @cache
@@ -162,7 +166,8 @@ def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
 def accuracy(model: nn.Module) -> float:
     """Return the share of the test set that a model classifies correctly."""
     model.eval()
-    x, y = test()
+    device = next(model.parameters()).device
+    x, y = (each.to(device) for each in test())
     with torch.no_grad():
         right = sum(
             int((model(few).argmax(1) == own).sum()) for few, own in zip(x.split(500), y.split(500), strict=True)

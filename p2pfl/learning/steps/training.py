@@ -263,7 +263,8 @@ def train(
     if not len(order):
         return
     most = engine.block(int(work.schedule.widths[order].max()))
-    blocks = divide_rows(costs[order], most=most)
+    here = work.rows.device.type == "cpu"
+    blocks = divide_rows(costs[order], most=most, pieces=MAX_PIECES if here else 1)
 
     def some(engine: Engine | Perceptrons, rows: tuple[int, int]) -> None:
         chosen = order[slice(*rows)]
@@ -272,7 +273,7 @@ def train(
         block.run(update, correction)
         block.finish(update)
 
-    if work.rows.device.type != "cpu":
+    if not here:
         for rows in blocks:
             some(engine, rows)
         return
@@ -317,7 +318,7 @@ def intra_op(products: int, *, workers: int) -> int:
     return 1 if products < MIN_SHARED_PRODUCTS else max(1, cores() // workers)
 
 
-def divide_rows(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
+def divide_rows(costs: IntArray, *, most: int, pieces: int = MAX_PIECES) -> list[tuple[int, int]]:
     """Divide rows into blocks of consecutive rows, each from its first row to the one after its last.
 
     A block has at most ``most`` rows. Where there are enough rows for several threads, they make two or four blocks of
@@ -330,6 +331,8 @@ def divide_rows(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
         Steps of each row, or samples in all its steps, most first.
     most
         Largest number of rows.
+    pieces
+        Most blocks for the sake of several threads: one on an accelerator, which takes one block after the other.
 
     Examples
     --------
@@ -337,11 +340,13 @@ def divide_rows(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
     [(0, 250), (250, 500), (500, 750), (750, 1000)]
     >>> divide_rows(np.full(100, 20), most=390)
     [(0, 50), (50, 100)]
+    >>> divide_rows(np.full(100, 20), most=390, pieces=1)
+    [(0, 100)]
     >>> divide_rows(np.array([900, 100, 100, 1, 1, 1]), most=4)
     [(0, 1), (1, 5), (5, 6)]
     """
     least, total = MIN_BLOCK_SHARE * most, costs.sum()
-    pieces = next((pieces for pieces in (MAX_PIECES, MAX_PIECES // 2) if len(costs) >= pieces * least), 1)
+    pieces = next((each for each in (pieces, pieces // 2) if each > 1 and len(costs) >= each * least), 1)
     bounds, low, done = [0], 0, 0
     for row, cost in enumerate(costs.tolist()):
         done += cost

@@ -35,7 +35,14 @@ from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
 from p2pfl.results.evidence import Witness
 from p2pfl.results.notices.alarms import find_alarm
-from p2pfl.results.notices.kinds import DataRead, DataUnreadable, LearningStopped, ModelsRefused, Notice
+from p2pfl.results.notices.kinds import (
+    AcceptanceWithheld,
+    DataRead,
+    DataUnreadable,
+    LearningStopped,
+    ModelsRefused,
+    Notice,
+)
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 
@@ -314,6 +321,8 @@ class Rounds:
         for neighbour in sorted({*net.refused} - self._refused):
             self._refused.add(neighbour)
             parts.notify(ModelsRefused(peer=parts.name, neighbour=neighbour, round=round))
+        for member, when, times in parts.connection.session.take_withheld():
+            parts.notify(AcceptanceWithheld(peer=parts.name, neighbour=member, round=when, times=times))
         judged, self._judged = self._judged, None
         scores, spent = await asyncio.to_thread(self._measure, state) if judged is None else judged
         self._alarm(round, scores)

@@ -57,13 +57,26 @@ def naive_error(rows: Rows, layout: Layout) -> float:
     >>> naive_error(torch.tensor([[1.0, 1.0], [3.0, 3.0]]), layout)  # the mean of 1 and 9 is not 2 times 2
     0.2
     """
-    parts = layout.split(rows.double())
-    error = whole = 0.0
+    parts, count = layout.split(rows), len(rows)
+    error, whole = (torch.zeros((), dtype=torch.float64, device=rows.device) for _ in range(2))
     for a, b in factor_pairs(layout):
-        mean = torch.einsum("nmr,nrk->mk", parts[b], parts[a]) / len(rows)  # [m, k]
-        error += float((mean - parts[b].mean(0) @ parts[a].mean(0)).square().sum())
-        whole += float(mean.square().sum())
-    return (error / whole) ** 0.5 if whole else 0.0
+        some_a, some_b = parts[a].double(), parts[b].double()  # [N, r, k], [N, m, r]
+        whole += _sum_square(some_a, some_b)
+        # the mean of products less the product of means, without their difference
+        error += _sum_square(some_a - some_a.mean(0), some_b - some_b.mean(0))
+    return float((error / whole).clamp_min(0).sqrt()) if count and bool(whole) else 0.0
+
+
+def _sum_square(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    r"""Return :math:`\| \sum_i B_i A_i \|^2` of factors ``[N, r, k]`` and ``[N, m, r]``.
+
+    Where all ranks together are few, it is the sum over :math:`(A A^T) \circ (B^T B)` of the stacked factors, which
+    takes a hundredth of the products for 8 peers of rank 16 and layers of thousands of units.
+    """
+    rights, lefts = a.flatten(0, 1), b.transpose(1, 2).flatten(0, 1)  # [N r, k], [N r, m]
+    if len(rights) > min(a.shape[2], b.shape[1]):
+        return (lefts.T @ rights).square().sum()
+    return ((rights @ rights.T) * (lefts @ lefts.T)).sum()
 
 
 def factorise(product: torch.Tensor, *, rank: int, spare: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -247,7 +260,7 @@ class AdapterRows:
         parts = {**self.start, **self.layout.split(row)}
         for a, b in self.pairs if self.way == "product" else ():
             rank, product = shapes[a][0], parts[product_name(a)] / scales[a]
-            parts[a], parts[b] = factorise(product, rank=rank, spare=self.start[a][:rank])
+            parts[a], parts[b] = factorise(product, rank=rank, spare=self.start[a][:rank].to(product.device))
         return {name: parts[name][corner(shape)] for name, shape in shapes.items()}
 
     def row(

@@ -69,8 +69,8 @@ class TrainedModule:
         return {name: tuple(value.shape) for name, value in self.parameters.items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the present values on the CPU."""
-        return {name: value.detach().cpu() for name, value in self.parameters.items()}
+        """Return the present values."""
+        return {name: value.detach() for name, value in self.parameters.items()}
 
     def fill(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Give the parameters these values."""
@@ -101,6 +101,9 @@ class ModuleLearner(SequentialLearner):
 
     Attributes
     ----------
+    home
+        Device of the modules when the learner is made. A simulation keeps rows and
+        states of optimisers there.
     factor_errors
         By round, the relative error of averaging the factors that the peers of this process trained
         (:func:`p2pfl.plugins.language.adapters.naive_error`); nothing for a single peer.
@@ -128,13 +131,19 @@ class ModuleLearner(SequentialLearner):
         self.modules, self.rounds, self.seed = dict(modules), rounds, seed
         self.alone = one_at_a_time()  # peers may share a module, and all share the global generators
         self.models = {peer: trained_module(module, peer) for peer, module in self.modules.items()}
+        self.home = next(iter(next(iter(self.models.values())).parameters.values())).device
         self.adapters = AdapterRows(self._common_start(rank), adapters)
         self.layout = self.adapters.layout
         self.base = self._base()
         self.factor_errors: dict[int, float] = {}
 
     def _common_start(self, rank: int | None) -> dict[str, torch.Tensor]:
-        starts = {peer: common_start(model.tensors(), rank=rank, seed=self.seed) for peer, model in self.models.items()}
+        starts = {
+            peer: common_start(
+                {name: value.cpu() for name, value in model.tensors().items()}, rank=rank, seed=self.seed
+            )
+            for peer, model in self.models.items()
+        }
         first_peer, first = next(iter(starts.items()))
         for peer, start in starts.items():
             shapes = {name: value.shape for name, value in start.items()}
@@ -232,10 +241,13 @@ class ModuleLearner(SequentialLearner):
         for number, peer in enumerate(peers):
             if awake[number]:
                 own = PeerMemory({name: value[number] for name, value in kept.items()}, self.adapters)
-                trained[number], result = self._train(rows[number].cpu(), own, peer=peer, round=round)
+                trained[number], result = self._train(rows[number], own, peer=peer, round=round)
                 loss[number], steps[number] = result.loss, result.steps
                 for name, value in result.memory.items():
-                    kept.setdefault(name, value.new_zeros(len(rows), *value.shape))[number] = value
+                    if name not in kept:
+                        there = value.device if value.device.type == "cpu" else rows.device
+                        kept[name] = torch.zeros(len(rows), *value.shape, dtype=value.dtype, device=there)
+                    kept[name][number] = value
         if awake.sum() > 1 and self.adapters.way in ("factors", "alternate") and self.adapters.pairs:
             self.factor_errors[round] = naive_error(trained[awake.to(trained.device)], self.layout)
         return Fitted(trained, kept, Report(loss, steps))
@@ -278,7 +290,7 @@ class ModuleLearner(SequentialLearner):
         """Return scores by name, each ``[R]`` float64; trainers evaluate the ``test`` part alone."""
         if part != "test":
             return {}
-        each = [self.scores(row.cpu(), peer) for row, peer in zip(rows, peers, strict=True)]
+        each = [self.scores(row, peer) for row, peer in zip(rows, peers, strict=True)]
         names = [name for name in (each[0] if each else ()) if all(name in scores for scores in each)]
         return {name: torch.tensor([scores[name] for scores in each], dtype=torch.float64) for name in names}
 
@@ -331,8 +343,13 @@ def trained_module(module: nn.Module, peer: str) -> TrainedModule:
 
 
 def _constants(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters that no peer trains, without TRL's copy of the first adapters, of the peer's rank."""
+    """Return the parameters that no peer trains, without TRL's copy of the first adapters, of the peer's rank.
+
+    Layers in 4 bits keep the scales of their weights beside them: in no parameter, but in the state of the model.
+    """
     still = {name: value.detach() for name, value in model.named_parameters() if not value.requires_grad}
+    known = {name for name, _ in (*model.named_parameters(remove_duplicate=False), *model.named_buffers())}
+    still |= {name: value for name, value in model.state_dict().items() if name not in known and torch.is_tensor(value)}
     return {name: value for name, value in still.items() if not ("lora_" in name and "ref" in name.split("."))}
 
 

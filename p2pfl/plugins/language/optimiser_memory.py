@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,8 +24,8 @@ class PeerMemory:
     Parameters
     ----------
     values
-        State by name: ``[Q]`` in the places of all trained tensors for state per parameter, ``[T]`` for one number per
-        tensor.
+        State by name: ``[Q]`` in the places of all trained tensors for state per parameter, on the device of the model;
+        ``[T]`` on the CPU for one number per tensor.
     adapters
         Trained tensors. Their products have another basis in each round, so an optimiser begins again.
     """
@@ -42,15 +43,18 @@ class PeerMemory:
         if ROUNDS not in self.values:
             return
         number = {name: index for index, name in enumerate(self.layout.names)}
-        split = {key: self.layout.split(value) for key, value in self.values.items() if len(value) == self.layout.size}
+        split = {key: self.layout.split(value) for key, value in self.values.items() if self._is_whole(value)}
+        counts = {key: value.cpu() for key, value in self.values.items() if key not in split}
+        there = {id(each) for group in optimiser.param_groups if _counts_there(group) for each in group["params"]}
         for name, parameter in _held(optimiser, parameters).items():
-            if self.values[ROUNDS][number[name]]:
+            if counts[ROUNDS][number[name]]:
                 state = optimiser.state[parameter]
-                for key, value in self.values.items():
-                    if key in split:
-                        state[key] = split[key][name][corner(parameter.shape)].to(parameter.device, copy=True)
-                    elif key != ROUNDS:
-                        state[key] = value[number[name]].clone()
+                for key, parts in split.items():
+                    state[key] = parts[name][corner(parameter.shape)].to(parameter.device, copy=True)
+                for key, value in counts.items():
+                    if key != ROUNDS:
+                        home = parameter.device if id(parameter) in there else value.device
+                        state[key] = value[number[name]].to(home, copy=True)
 
     def read(self, optimiser: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, torch.Tensor]:
         """Return the state of an optimiser, and of tensors that it did not train what they had before.
@@ -62,7 +66,10 @@ class PeerMemory:
         """
         if self.adapters.way == "product":
             return {}
-        after = {name: value.clone() for name, value in self.values.items()}
+        after = {
+            key: value.clone() if self._is_whole(value) else value.to("cpu", copy=True)
+            for key, value in self.values.items()
+        }
         count = len(self.layout.names)
         rounds = after.setdefault(ROUNDS, torch.zeros(count))
         for name, parameter in _held(optimiser, parameters).items():
@@ -70,8 +77,9 @@ class PeerMemory:
             rounds[number] += 1
             for key, value in optimiser.state[parameter].items():
                 if torch.is_tensor(value) and value.shape == parameter.shape and value.dim():
-                    whole = after.setdefault(key, torch.zeros(self.layout.size))
-                    self.layout.split(whole)[name][corner(value.shape)] = value.detach().float().cpu()
+                    if key not in after:
+                        after[key] = torch.zeros(self.layout.size, device=value.device)
+                    self.layout.split(after[key])[name][corner(value.shape)] = value.detach().float()
                 elif isinstance(value, int | float) or (torch.is_tensor(value) and value.numel() == 1):
                     after.setdefault(key, torch.zeros(count))[number] = float(value)
                 else:
@@ -80,6 +88,15 @@ class PeerMemory:
                         "step; choose adamw_torch or another optimiser of torch.optim"
                     )
         return after
+
+    def _is_whole(self, value: torch.Tensor) -> bool:
+        """Return whether a state has a number for each parameter, rather than one for each tensor."""
+        return len(value) == self.layout.size
+
+
+def _counts_there(group: Mapping[str, Any]) -> bool:
+    """Return whether an optimiser keeps one number of a tensor where the tensor is, as torch has it."""
+    return bool(group.get("fused") or group.get("capturable"))
 
 
 def _held(optimiser: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:

@@ -100,6 +100,7 @@ class TrainerLearner(ModuleLearner):
             optimiser = self._resumed(peer, memory, round=round, seed=seed)
             result = trainer.train()
             after = memory.read(optimiser, self.models[peer].parameters)
+            optimiser.state.clear()  # accelerate would keep it until this trainer trains again
         finally:
             trainer.optimizer, trainer.lr_scheduler = self.own_optimisers[peer], None
         return Trained(float(result.training_loss), int(result.global_step), after)
@@ -164,7 +165,7 @@ class TrainerLearner(ModuleLearner):
         """
         if not all(self._labels_tokens(peer) for peer in peers):
             return torch.zeros(len(rows), 0, dtype=torch.int64)
-        totals = [self._total_losses(row.cpu(), peer) for row, peer in zip(rows, peers, strict=True)]
+        totals = [self._total_losses(row, peer) for row, peer in zip(rows, peers, strict=True)]
         return torch.tensor([(round(loss / token_scores.FRACTION), count) for loss, count in totals])  # [R, 2]
 
     def tallied(self, row: torch.Tensor, total: Ints, *, copies: int) -> dict[str, float]:

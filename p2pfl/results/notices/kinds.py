@@ -397,6 +397,32 @@ class ModelsRefused(Notice, frozen=True, kw_only=True):
         )
 
 
+class AcceptanceWithheld(Notice, frozen=True, kw_only=True):
+    """A peer that helps to decide whether a round counts did not answer the peer that led the decision.
+
+    It is reported the first, second, fourth, eighth time, and so on. Decisions do not wait for such a peer.
+
+    Attributes
+    ----------
+    neighbour
+    round
+        Last such round.
+    times
+        Number of such rounds so far.
+    """
+
+    neighbour: str
+    round: int
+    times: int
+
+    def __str__(self) -> str:
+        return (
+            f'"{self.neighbour}" has not accepted that round {self.round + 1} counts, although it reported it complete '
+            f"({count_of(self.times, 'such round')} so far), which delayed the round; look at its log and at the "
+            "connection to the broker, and ask its owner why if it happens again"
+        )
+
+
 class NeighboursMissing(Notice, frozen=True, kw_only=True):
     """Neighbours did not come; the peer goes on, because it has played all rounds, or because it comes back later.
 

@@ -191,7 +191,7 @@ def load_checkpoint(shard: Shard, folder: Path | None, *, size: int) -> Simulati
 def _scatter(shard: WorkerShard, whole: SimulationCheckpoint | None) -> SimulationCheckpoint:
     """Return the part of a checkpoint that concerns this worker; ``whole`` where it leads."""
     if whole is not None:
-        whole = replace(whole, state=unpacked(whole.state, peers=len(whole.state.rows)))
+        whole = replace(whole, state=unpacked(whole.state, peers=len(whole.sent)))
     tensors_by_name = {} if whole is None else whole.tensors()
     about = {name: (NAMES[value.dtype], list(value.shape[1:])) for name, value in tensors_by_name.items()}
     facts = None if whole is None else asdict(whole.facts)

@@ -40,6 +40,15 @@ def test_the_error_of_averaging_factors_is_that_of_dense_matrices():
     assert naive_error(rows[:1].expand(3, -1), LAYOUT) == pytest.approx(0, abs=1e-7)
 
 
+def test_the_error_of_few_peers_with_large_layers_is_that_of_dense_products():
+    layout = Layout(("q.lora_A", "q.lora_B"), ((2, 30), (20, 2)))
+    rows = torch.from_numpy(np.random.default_rng(1).normal(size=(3, layout.size)))
+    a, b = (layout.split(rows)[name].numpy() for name in layout.names)
+    mean = (b @ a).mean(0)
+    wanted = np.linalg.norm(mean - b.mean(0) @ a.mean(0)) / np.linalg.norm(mean)
+    assert naive_error(rows, layout) == pytest.approx(wanted, rel=1e-9)
+
+
 def test_with_one_factor_alike_averaging_factors_has_no_error():
     each = [random_tensors(seed) for seed in range(PEERS)]
     for factor in "AB":

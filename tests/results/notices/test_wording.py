@@ -117,6 +117,14 @@ SENTENCES = [
         ),
     ),
     (
+        notices.AcceptanceWithheld(**ME, neighbour="bob", round=1, times=2),
+        (
+            '"bob" has not accepted that round 2 counts, although it reported it complete (2 such rounds so far), '
+            "which delayed the round; look at its log and at the connection to the broker, and ask its owner why if it "
+            "happens again"
+        ),
+    ),
+    (
         notices.ModelsRefused(**ME, neighbour="bob", round=1),
         (
             'the model of "bob" in round 2 is not used, because its size or type is not that of this run, or it '

@@ -302,6 +302,7 @@ class Fleet:
             "MACHINE": kind.machine,
             "LOWEST": kind.pythons[0],
             "HIGHEST": kind.pythons[-1],
+            "PYTHONS": " to ".join(dict.fromkeys((kind.pythons[0], kind.pythons[-1]))),
             "VERSION": p2pfl.__version__,
             "TRUST": " --trust-code" if unlisted_code(plain(self.experiment)) else "",
         }
