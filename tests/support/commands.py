@@ -159,11 +159,14 @@ class ForkedCommand(Command):
     def __init__(self, *arguments):
         server = fork_server.start()
         pipes = [server.Pipe(duplex=False) for _ in range(2)]
+        known, know = server.Pipe(duplex=False)
         words, ends = [str(each) for each in arguments], [theirs for _, theirs in pipes]
-        self._forked = server.Process(target=play, args=(words, Path.cwd(), dict(os.environ), *ends))
+        given = (words, Path.cwd(), dict(os.environ), *ends)
+        self._forked = server.Process(target=play, args=given, kwargs={"known": known})
         self._forked.start()
         self.process = psutil.Process(self._forked.pid)
-        for end in ends:
+        know.send(True)
+        for end in (*ends, known, know):
             end.close()
         self._follow(*(os.fdopen(os.dup(ours.fileno())) for ours, _ in pipes))
         for ours, _ in pipes:

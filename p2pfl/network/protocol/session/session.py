@@ -18,6 +18,7 @@ from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.decisions.commits import Commits
+from p2pfl.network.protocol.session.decisions.withholders import Withheld
 from p2pfl.network.protocol.session.message_receiver import MessageReceiver
 from p2pfl.network.protocol.session.model_sender import ModelSender
 from p2pfl.network.protocol.session.model_wait import ModelWait
@@ -207,6 +208,10 @@ class Session:
     def proofs(self) -> dict[str, Proof]:
         """Proofs against neighbours that have signed models or votes that contradict each other, by name."""
         return self.mailbox.proofs | ({} if self.commits is None else self.commits.ballots.proofs)
+
+    def take_withheld(self) -> list[Withheld]:
+        """Return the members of committees that have withheld their acceptance from this peer, since the last call."""
+        return [] if self.commits is None else self.commits.ballots.withholders.take()
 
     @property
     def records(self) -> tuple[VerdictRecord, ...]:
