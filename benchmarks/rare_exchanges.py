@@ -1,13 +1,14 @@
 """Rare exchanges: loss at equal tokens, the share of time that remains for training, and how well it was predicted.
 
     python -m benchmarks.rare_exchanges [--rows loss killed time forecast] [--ways NAME ...] [--text FILE] [--size 10M]
-        [--dim 64 --layers 2 --context 32 --rounds 20 --steps 20 --batch 8] [--device cuda]
+        [--dim 64 --layers 2 --context 32 --rounds 20 --steps 20 --batch 8] [--tests 64] [--seeds 0 1 2]
+        [--device cuda --precision mixed]
         [--large-dim 320 --large-layers 8 --large-rounds 6 --mbit 50 --latency 0.1 --seconds 10]
 
 ``loss``: a GPT of letters and eight peers, each with a part of its own of a text. All ways take as many steps. The
-first of ``--ways`` is the reference.
+first of ``--ways`` is the reference. Several ``--seeds`` of models and batches end in means and ranges.
 ``--size 10M`` is a GPT of 9.9 million parameters, 30 rounds of 30 steps of 16 windows of 128 letters.
-``killed``: the same live, in virtual time, and one peer killed half-way.
+``killed``: the same live, in virtual time, and one peer killed half-way, beside a simulation in which all stay.
 ``time``: a GPT of about 10 million parameters over links of 50 Mbit/s and 100 ms, by pairs, in virtual time. A round of
 training takes ``--seconds``.
 ``forecast``: real processes over relays with such links, beside the prediction. They sleep and take one step, so that
@@ -49,16 +50,13 @@ from p2pfl.network.virtual.clock import WHO, VirtualLoop
 from p2pfl.network.virtual.forecast import Network, forecast
 from p2pfl.network.virtual.virtual_network import Conditions, WorldTransport
 from p2pfl.privacy.keys import FIRST, SeededSource
-from p2pfl.results import Record
+from p2pfl.results import Record, Run
 from p2pfl.simulation import simulate
 
 PEERS = 8
 TEXT = Path(__file__).parents[2] / "shared" / "data" / "text" / "tinyshakespeare.txt"
 LETTERS = 65
 """Letters of random texts."""
-
-TESTED = 64
-"""Windows of the held-out text that are evaluated."""
 
 
 class Block(nn.Module):
@@ -105,13 +103,13 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(self.letters(x) + self.places))).transpose(1, 2)
 
 
-def model(options: argparse.Namespace, letters: int) -> GPT:
-    """Return the same model in each call."""
-    torch.manual_seed(0)
+def model(options: argparse.Namespace, letters: int, *, seed: int) -> GPT:
+    """Return the same model in each call with a seed."""
+    torch.manual_seed(seed)
     return GPT(letters, options.dim, options.layers, options.heads, options.context)
 
 
-def federation(text: str, *, context: int) -> tuple[Federation, int]:
+def federation(text: str, *, context: int, tests: int) -> tuple[Federation, int]:
     """Return windows of the text, a part of it for each peer and the last tenth for tests; and the alphabet's size."""
     alphabet = sorted({*text})
     codes = np.array([alphabet.index(letter) for letter in text])
@@ -119,19 +117,23 @@ def federation(text: str, *, context: int) -> tuple[Federation, int]:
     train = np.arange(int(0.9 * len(windows)))
     names = tuple(f"peer{number}" for number in range(PEERS))
     parts = dict(zip(names, np.array_split(train, PEERS), strict=True))
-    held = np.linspace(len(train), len(windows) - 1, TESTED).astype(np.int64)
+    held = np.linspace(len(train), len(windows) - 1, tests).astype(np.int64)
     data = Dataset(windows[:, :-1].contiguous(), windows[:, 1:].contiguous(), len(alphabet))
     return Federation(data, parts, dict.fromkeys(names, np.arange(0)), dict.fromkeys(names, held)), len(alphabet)
 
 
-def ways(options: argparse.Namespace) -> Mapping[str, tuple[DiLoCo, graphs.Topology | graphs.Schedule, Codec | None]]:
+def ways(
+    options: argparse.Namespace, *, seed: int
+) -> Mapping[str, tuple[DiLoCo, graphs.Topology | graphs.Schedule, Codec | None]]:
     """Return algorithms, graphs and codecs by name; the first one is the reference."""
     outer = {"global_rate": options.outer, "momentum": options.momentum}
     complete, pairs, ring = graphs.complete(PEERS), graphs.base(PEERS), graphs.ring(PEERS)
     one, three = Gossip(1), Gossip(3)
+    noloco = DiLoCo(one, global_rate=options.outer, momentum=0.5, nesterov=False)
     return {
         "all-reduce": (DiLoCo(one, **outer), complete, None),
-        "NoLoCo, pairs": (DiLoCo(one, global_rate=options.outer, momentum=0.5, nesterov=False), pairs, None),
+        "NoLoCo, pairs": (noloco, pairs, None),
+        "NoLoCo, random pairs": (noloco, graphs.epidemic_oracle(PEERS, degree=1, seed=seed), None),
         "pairs": (DiLoCo(one, **outer), pairs, None),
         "start, pairs": (DiLoCo(one, overlap="start", **outer), pairs, None),
         "start, 3 steps by pairs": (DiLoCo(three, overlap="start", **outer), pairs, None),
@@ -141,11 +143,12 @@ def ways(options: argparse.Namespace) -> Mapping[str, tuple[DiLoCo, graphs.Topol
     }
 
 
-def learner_of(options: argparse.Namespace, data: Federation, letters: int) -> TorchLearner:
+def learner_of(options: argparse.Namespace, data: Federation, letters: int, *, seed: int) -> TorchLearner:
     """Return the learner of a GPT by AdamW, whose rate rises in the first round and then falls to 0."""
     return TorchLearner(
-        model(options, letters),
+        model(options, letters, seed=seed),
         data,
+        seed=seed,
         optimizer="adamw",
         rate=options.rate,
         steps=options.steps,
@@ -155,32 +158,63 @@ def learner_of(options: argparse.Namespace, data: Federation, letters: int) -> T
         schedule_options={"T_max": options.rounds * options.steps},
         schedule_by="step",
         device=options.device,
+        precision=options.precision,
     )
 
 
 def losses(options: argparse.Namespace) -> None:
     """Print the loss of each way at equal tokens, of all models and of their mean, and distances from the first."""
-    data, letters = federation(options.text.read_text("utf-8"), context=options.context)
-    reference: tuple[float, float] | None = None
-    sized = sum(each.numel() for each in model(options, letters).parameters())
+    data, letters = federation(options.text.read_text("utf-8"), context=options.context, tests=options.tests)
+    sized = sum(each.numel() for each in model(options, letters, seed=0).parameters())
     tokens = options.rounds * options.steps * options.batch * options.context
     print(f"GPT of {sized:,} parameters, {PEERS} peers, {tokens:,} tokens a peer, H = {options.steps}")
-    print(f"{'way':38} {'loss':>7} {'':>8} {'of mean':>8} {'':>8} {'MB a peer':>10} {'processor s':>12}")
-    for name, (algorithm, graph, codec) in ways(options).items():
-        if options.ways and name not in options.ways:
-            continue
-        learner = learner_of(options, data, letters)
-        parts: dict[str, Any] = {} if codec is None else {"codec": codec}
-        begun = time.process_time()
-        run = simulate(algorithm, learner, graph, rounds=options.rounds, baselines=False, **parts)
-        last = [record for record in run.metrics if record.round == options.rounds - 1]
-        loss = statistics.fmean(record.scores["loss"] for record in last)
-        mean = next(record.mean_model["loss"] for record in last if record.mean_model)
-        reference = reference or (loss, mean)
-        sent = run.summary["bytes_sent"] / PEERS / 1e6
-        spent = time.process_time() - begun
-        figures = f"{loss:7.4f} {loss / reference[0] - 1:+8.2%} {mean:8.4f} {mean / reference[1] - 1:+8.2%}"
-        print(f"{name:38} {figures} {sent:10.1f} {spent:12.0f}", flush=True)
+    print(f"{'way':38} {'loss':>7} {'':>8} {'of mean':>8} {'':>8} {'MB a peer':>10} {'processor s':>12} {'seed':>5}")
+    found: dict[str, list[tuple[float, float]]] = {}  # by way the losses, relative to the first way, of each seed
+    for seed in options.seeds:
+        reference: tuple[float, float] | None = None
+        for name, (algorithm, graph, codec) in ways(options, seed=seed).items():
+            if options.ways and name not in options.ways:
+                continue
+            begun = time.process_time()
+            run = played(options, learner_of(options, data, letters, seed=seed), algorithm, graph, codec, seed=seed)
+            loss, mean = statistics.fmean(last_losses(run).values()), mean_loss(run)
+            reference = reference or (loss, mean)
+            found.setdefault(name, []).append((loss / reference[0] - 1, mean / reference[1] - 1))
+            sent = run.summary["bytes_sent"] / PEERS / 1e6
+            spent = time.process_time() - begun
+            figures = f"{loss:7.4f} {loss / reference[0] - 1:+8.2%} {mean:8.4f} {mean / reference[1] - 1:+8.2%}"
+            print(f"{name:38} {figures} {sent:10.1f} {spent:12.0f} {seed:5}", flush=True)
+    for name, each in found.items() if len(options.seeds) > 1 else ():
+        figures = "; of mean ".join(
+            f"{statistics.fmean(some):+.2%} ({min(some):+.2%} to {max(some):+.2%})" for some in zip(*each, strict=True)
+        )
+        print(f"{name:38} {figures}", flush=True)
+
+
+def played(
+    options: argparse.Namespace,
+    learner: TorchLearner,
+    algorithm: DiLoCo,
+    graph: graphs.Topology | graphs.Schedule,
+    codec: Codec | None,
+    *,
+    seed: int,
+) -> Run:
+    """Return a simulation of a way."""
+    parts: dict[str, Any] = {} if codec is None else {"codec": codec}
+    return simulate(algorithm, learner, graph, rounds=options.rounds, seed=seed, baselines=False, **parts)
+
+
+def last_losses(run: Run) -> dict[str, float]:
+    """Return the loss of each peer after the last round."""
+    last = max(record.round for record in run.metrics)
+    return {record.peer: record.scores["loss"] for record in run.metrics if record.round == last}
+
+
+def mean_loss(run: Run) -> float:
+    """Return the loss of the mean of all models after the last round."""
+    last = max(record.round for record in run.metrics)
+    return next(record.mean_model["loss"] for record in run.metrics if record.round == last and record.mean_model)
 
 
 def own(
@@ -266,18 +300,20 @@ def forecasts(options: argparse.Namespace) -> None:
 
 def survivors(options: argparse.Namespace) -> None:
     """Print the loss of seven live peers after the eighth was killed half-way, beside that of a run with all."""
-    data, letters = federation(options.text.read_text("utf-8"), context=options.context)
-    name = "start, 3 steps by pairs"
-    algorithm, graph, _ = ways(options)[name]
-    found = {}
-    for killed in (None, f"peer{PEERS - 1}"):
-        plan = compose(algorithm, learner_of(options, data, letters), graph, rounds=options.rounds)
-        found[killed] = play_live(plan, killed=killed, at=options.rounds // 2)
-    here = graph.peers[:-1]
-    whole, less = (statistics.fmean(found[killed][peer] for peer in here) for killed in found)
-    print(
-        f"{name}: loss of seven peers {whole:.4f}, with the eighth killed half-way {less:.4f} ({less / whole - 1:+.2%})"
-    )
+    data, letters = federation(options.text.read_text("utf-8"), context=options.context, tests=options.tests)
+    seed = options.seeds[0]
+    for name in options.ways or ["start, 3 steps by pairs"]:
+        algorithm, graph, codec = ways(options, seed=seed)[name]
+        learner = learner_of(options, data, letters, seed=seed)
+        whole = last_losses(played(options, learner, algorithm, graph, codec, seed=seed))
+        plan = compose(algorithm, learner, graph, rounds=options.rounds, seed=seed, codec=codec)
+        less = play_live(plan, killed=graph.peers[-1], at=options.rounds // 2)
+        with_it, without = (statistics.fmean(each[peer] for peer in graph.peers[:-1]) for each in (whole, less))
+        print(
+            f"{name}: loss of seven peers {with_it:.4f}, with the eighth killed half-way {without:.4f} "
+            f"({without / with_it - 1:+.2%})",
+            flush=True,
+        )
 
 
 def play_live(plan: Plan, *, killed: str | None, at: int) -> dict[str, float]:
@@ -338,6 +374,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--ways", nargs="+", metavar="NAME", help="of the loss; all by default")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=["full", "mixed"], default="full")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--tests", type=int, default=64, help="windows of the held-out text that are evaluated")
     for name, kind, usual in (
         ("dim", int, 64), ("layers", int, 2), ("heads", int, 4), ("context", int, 32), ("rounds", int, 20),
         ("steps", int, 20), ("batch", int, 8), ("rate", float, 3e-3), ("outer", float, 0.7), ("momentum", float, 0.5),

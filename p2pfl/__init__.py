@@ -22,10 +22,6 @@ The parts of a run are classes: algorithms, codecs, privacy modes, robust rules,
 
 import lazy_loader
 
-from p2pfl.core.moved_names import install_moved_names
-
 __version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-install_moved_names()

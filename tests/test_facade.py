@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import p2pfl
+from waiting import DEADLINE
 
 
 def declared():
@@ -44,13 +45,13 @@ def test_importing_p2pfl_or_asking_for_its_errors_loads_no_torch():
     code = (
         "import p2pfl, sys; p2pfl.errors.InputError; p2pfl.__version__; assert not {'torch', 'numpy'} & {*sys.modules}"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
 
 
 @pytest.mark.slow
 def test_everything_can_be_taken_at_once():
     code = "from p2pfl import *; simulate, Peer, topology.ring(3), data.federate, TorchLearner"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
 
 
 def test_the_package_tells_type_checkers_that_it_is_typed():

@@ -10,7 +10,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedCoefficient, FittedRegression
 from p2pfl.results.charts import Interval
 from p2pfl.results.facts import Figure
-from p2pfl.results.plots import COLOURS, GREY, PRINT_STYLE, blank, draw_intervals, keep
+from p2pfl.results.plots import COLOURS, GREY, blank, draw_intervals, draw_printed
 
 REACH = 1.959963984540054
 """Standard errors from an estimate to the end of its 95 % interval."""
@@ -93,15 +93,7 @@ def draw_forest(regression: FittedRegression, *, path: str | None = None) -> Any
     InputError
         There are no intervals, matplotlib is not installed, or the file cannot be written.
     """
-    if path is None:
-        return _drawn(regression)
-    blank(width=1, height=1)  # refuses a lack of matplotlib
-    import matplotlib as mpl  # noqa: PLC0415 (an extra)
-
-    with mpl.rc_context(PRINT_STYLE):
-        picture = _drawn(regression)
-        keep(picture, path)
-    return picture
+    return draw_printed(lambda: _drawn(regression), path=path)
 
 
 def _drawn(regression: FittedRegression) -> Any:

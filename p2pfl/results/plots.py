@@ -142,6 +142,25 @@ def keep(figure: Any, path: str | Path) -> None:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None
 
 
+def draw_printed(draw: Callable[[], Any], *, path: str | None) -> Any:
+    """Return the figure that a function draws; with a path, in the style of print, and written there.
+
+    Raises
+    ------
+    InputError
+        As :func:`keep`, or matplotlib is not installed.
+    """
+    if path is None:
+        return draw()
+    blank(width=1, height=1)  # refuses a lack of matplotlib
+    import matplotlib as mpl  # noqa: PLC0415 (an extra)
+
+    with mpl.rc_context(PRINT_STYLE):
+        picture = draw()
+        keep(picture, path)
+    return picture
+
+
 def svg(draw: Callable[[], Any], *, name: str, shown: Callable[[str], object]) -> str:
     """Return a figure as an SVG element in the colours of the style sheet of pages.
 

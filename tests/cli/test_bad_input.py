@@ -11,6 +11,8 @@ import psutil
 import pytest
 
 from p2pfl.results import Run
+from ports import reserved_port
+from processes import command_line
 
 RUN = ("run", "small.toml")
 SIMULATE = ("simulate", "small.toml")
@@ -123,16 +125,14 @@ WRONG = {
 @pytest.fixture(scope="module")
 def ports():
     """A port that is taken and one that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            number = free.getsockname()[1]
-        yield {"taken": str(taken.getsockname()[1]), "free": str(number)}
+    with socket.create_server(("127.0.0.1", 0)) as taken, reserved_port() as free:
+        yield {"taken": str(taken.getsockname()[1]), "free": str(free)}
 
 
 def children():
     """Processes of ours, but for the one that Python keeps to tidy up after multiprocessing."""
     family = psutil.Process().children(recursive=True)
-    return {process for process in family if "resource_tracker" not in " ".join(process.cmdline())}
+    return {process for process in family if "resource_tracker" not in command_line(process)}
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)

@@ -6,13 +6,13 @@ import re
 import runpy
 import shlex
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from certificates import reachable
+from ports import reserved_port
 
 pytestmark = pytest.mark.slow
 
@@ -24,15 +24,14 @@ PORT = "8883"
 @pytest.fixture
 def broker(place):
     """A function that starts mosquitto, which does not outlive the test, and its port."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     started = []
 
     def serve(*command):
         reachable(place / "broker")
         started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
-    yield serve, str(port)
+    with reserved_port() as port:
+        yield serve, str(port)
     for process in started:
         process.kill()
         process.wait()

@@ -9,6 +9,7 @@ from p2pfl.cli import command_catalogue
 from p2pfl.cli.command import GROUPS
 from p2pfl.cli.command_catalogue import COLUMNS, commands_by_group, overview
 from p2pfl.core.imports import import_callable
+from waiting import DEADLINE
 
 LINES = 24
 """Lines of a terminal."""
@@ -21,7 +22,7 @@ def test_help_waits_neither_for_torch_nor_for_what_other_commands_need(line):
         "import sys; from p2pfl.cli import main\n"
         f"try: main({line!r})\nfinally: assert not {unneeded} & {{*sys.modules}}, {unneeded} & {{*sys.modules}}"
     )
-    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=DEADLINE)
     assert "sweep" in printed.stdout or "survival" in printed.stdout
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from p2pfl.cli import tables
 from p2pfl.results.notices.kinds import LossRose
+from waiting import DEADLINE
 
 
 def test_the_version_is_told_without_torch(p2pfl):
@@ -101,7 +102,9 @@ def test_a_topology_is_described_and_drawn(p2pfl, place):
 @pytest.mark.slow
 def test_a_reader_who_has_had_enough_is_no_error(place):
     command = f"{sys.executable} -m p2pfl topology ring | true"
-    said = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True, timeout=60, cwd=place)
+    said = subprocess.run(
+        ["sh", "-c", command], check=True, capture_output=True, text=True, timeout=DEADLINE, cwd=place
+    )
     assert said.stderr == ""
 
 

@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from threadpoolctl import threadpool_info
 
 from p2pfl.core import process
+from waiting import DEADLINE
 
 
 @pytest.fixture
@@ -142,7 +144,7 @@ def test_workers_at_the_same_time_have_different_numbers_and_one_intra_op_thread
     found = []
 
     def work(number, _item):
-        meet.wait(10)
+        meet.wait(DEADLINE)
         found.append((number, torch.get_num_threads()))
 
     process.spread(work, range(3), workers=3)
@@ -150,20 +152,28 @@ def test_workers_at_the_same_time_have_different_numbers_and_one_intra_op_thread
 
 
 @pytest.mark.parametrize("culprit", [0, 1], ids=["the calling thread", "another thread"])
-def test_an_error_in_a_thread_ends_the_others_and_is_raised(culprit):
-    meet = threading.Barrier(2)
+def test_an_error_in_a_thread_ends_the_others_and_is_raised(culprit, monkeypatch):
+    meet, cleared = threading.Barrier(2), threading.Event()
     done = []
 
+    class Items(deque):
+        """Say when nothing is left to do."""
+
+        def clear(self):
+            super().clear()
+            cleared.set()
+
     def work(number, item):
-        if item < 2:
-            meet.wait(10)  # one item each
-            if number == culprit:
-                raise KeyError(number)
+        meet.wait(DEADLINE)  # one item each
+        if number == culprit:
+            raise KeyError(number)
+        assert cleared.wait(DEADLINE)
         done.append(item)
 
+    monkeypatch.setattr(process, "deque", Items)
     with pytest.raises(KeyError):
         process.spread(work, range(10_000), workers=2)
-    assert len(done) < 10_000
+    assert len(done) == 1
     process.spread(lambda _number, item: done.append(-item), range(1, 5), workers=2)
     assert {-1, -2, -3, -4} < set(done)
 

@@ -48,7 +48,6 @@ def test_each_owner_decides_alone_who_may_look_at_a_peer():
 @pytest.mark.parametrize(
     ("telemetry", "privacy", "why"),
     [
-        ({"share": "health"}, {}, "without telemetry.observers, the file with the keys"),
         (
             {"share": "scores", "observers": "o.toml"},
             {"mode": "pairwise", "epsilon": 8.0, "clip": 1.0},
@@ -64,6 +63,13 @@ def test_each_owner_decides_alone_who_may_look_at_a_peer():
 def test_telemetry_that_would_break_a_promise_is_refused(telemetry, privacy, why):
     with pytest.raises(ExperimentError, match=f"telemetry.share.* does not work {why}"):
         plan(read(TABLE | {"telemetry": telemetry, "privacy": privacy}))
+
+
+def test_live_peers_alone_need_the_keys_of_those_who_may_look():
+    experiment = read(TABLE | {"telemetry": {"share": "health"}})
+    with pytest.raises(ExperimentError, match=r"telemetry.share.* does not work without telemetry\.observers"):
+        plan(experiment, live=True)
+    assert plan(experiment).facts == plan(read(TABLE)).facts
 
 
 @pytest.mark.parametrize("share", ["health", "unaccounted"])

@@ -88,6 +88,13 @@ class Malicious:
 
     def _proposals(self, promises: Collection[Promise], votes: Collection[Vote]) -> Iterator[Proposal]:
         """Yield all proposals in its own ballots that follow from promises, and some that do not."""
+        if self.name == self.committee.owner:
+            first = self.committee.first
+            for value in self.values:
+                vote = Vote(self.subject, self.name, first, value, final=False)
+                yield Proposal(vote, (), (vote,))
+                if is_certified(self.subject, first, value, votes, committee=self.committee):
+                    yield Proposal(vote, (), _proof(votes, first, value))
         for ballot, value in itertools.product(self.ballots, self.values):
             if ballot.proposer != self.name:
                 continue

@@ -14,6 +14,7 @@ from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Believe,
+    Certify,
     Doubt,
     Event,
     MemberRecord,
@@ -33,6 +34,7 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Proposal,
     Value,
     Vote,
+    majority,
 )
 
 NAMES = ("ada", "bob", "eve", "mia")
@@ -117,9 +119,20 @@ class Member:
             return found
         if self.name == self.committee.owner and self.machine.record == BLANK:
             found.append("proposes")
+        if self.insists:
+            found.append("insists")
         if self.ballots and self.machine.record.decided is None:
             found.append("times out")
         return found
+
+    @property
+    def insists(self) -> bool:
+        """Whether it is the owner, and wants no acceptances any more besides those of a majority."""
+        record, first = self.machine.record, self.committee.first
+        if self.name != self.committee.owner or record.accepted is None or record.accepted.ballot != first:
+            return False
+        carried = majority(self.machine._acceptances, self.committee)
+        return bool(carried) and record.voted is None and record.decided is None and record.promised == first
 
     @property
     def busy(self) -> bool:
@@ -138,6 +151,8 @@ class Member:
                 return [self.told(RecordStored())]
             case "proposes":
                 return [self.told(Propose(self.proposed))]
+            case "insists":
+                return [self.told(Certify())]
         return [replace(self, ballots=self.ballots - 1).timed_out()]
 
     def timed_out(self) -> tuple[Member, Sent]:

@@ -16,7 +16,9 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Committee,
     Decision,
     Message,
+    Prepare,
     Promise,
+    Proposal,
     Value,
     Vote,
     majority,
@@ -107,6 +109,67 @@ class Once(Agreement):
     def _vote(self, ballot: Ballot, value: Value, proof: tuple[Vote, ...]) -> None:
         if self.record.voted is None:
             super()._vote(ballot, value, proof)
+
+
+class Partial(Agreement):
+    """Votes in the owner's ballot for what it shows, whether or not a majority has accepted it."""
+
+    def _receive_proposal(self, proposal: Proposal) -> None:
+        vote = proposal.vote
+        if vote.ballot != self.committee.first:
+            super()._receive_proposal(proposal)
+        elif self._may_vote(vote.ballot):
+            self._vote(vote.ballot, vote.value, proposal.proof)
+
+
+class Belated(Agreement):
+    """Votes in the owner's ballot for what a majority has accepted, although it has promised a later one."""
+
+    def _may_vote(self, ballot: Ballot) -> bool:
+        own = self.record.voted
+        return self.record.decided is None and (own is None or own.ballot < ballot)
+
+    def _honest(self, promise: Promise) -> bool:
+        return promise.member in self.committee.members
+
+
+class Unproven(Agreement):
+    """Votes in the owner's ballot without the proof that others need who ask for its promise."""
+
+    def _vote(self, ballot: Ballot, value: Value, proof: tuple[Vote, ...]) -> None:
+        super()._vote(ballot, value, proof if ballot.number else ())
+
+
+class Reopening(Agreement):
+    """Answers a request after the decision as one that has not voted."""
+
+    def _answer(self, sender: str, message: Message, decision: Decision) -> None:
+        if isinstance(message, Prepare):
+            promise = Promise(self.subject, self.me, message.ballot, incarnation=self.incarnation)
+            self._send((sender,), promise)
+            self._store()
+        else:
+            super()._answer(sender, message, decision)
+
+    def _honest(self, promise: Promise) -> bool:
+        return promise.member in self.committee.members
+
+
+class Secretive(Agreement):
+    """Answers no request after the decision."""
+
+    def _answer(self, sender: str, message: Message, decision: Decision) -> None:
+        if not isinstance(message, Prepare):
+            super()._answer(sender, message, decision)
+
+
+@dataclass(frozen=True)
+class Reconsidering(Member):
+    """Comes back from a crash without its decision, as one that has not voted."""
+
+    @property
+    def recovered(self) -> MemberRecord:
+        return BLANK if self.disk.decided is not None else self.disk
 
 
 @dataclass(frozen=True)

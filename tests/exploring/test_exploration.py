@@ -7,15 +7,34 @@ from exploring.__main__ import HEAD, MARKS, refreshed
 from exploring.explorer import Explorer, ViolationError
 from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, Invariants, Member, members
-from exploring.mutants import Deaf, Faithless, Forgetful, Half, Hasty, Lone, Loose, Once, Reusing, Silent, Unbound
+from exploring.mutants import (
+    Belated,
+    Deaf,
+    Faithless,
+    Forgetful,
+    Half,
+    Hasty,
+    Lone,
+    Loose,
+    Once,
+    Reconsidering,
+    Reopening,
+    Reusing,
+    Secretive,
+    Silent,
+    Unbound,
+    Unproven,
+)
 
 MOST = 400_000
+AFTER_A_CRASH = {"size": 3, "ballots": (0, 1, 0), "crashes": (0, 0, 1), "proposed": AGAIN}
 
 
-def explored(*, masked=False, most=MOST, blocking=True, **given):
+def explored(*, masked=False, most=MOST, blocking=True, progress=True, **given):
     """An exploration of all states; it fails where an invariant does not hold."""
     actors = members(blocking=blocking, **given)
-    invariants = (MaskInvariants if masked else Invariants)(len(actors), proposed=given.get("proposed", COUNTS))
+    made, proposed = MaskInvariants if masked else Invariants, given.get("proposed", COUNTS)
+    invariants = made(len(actors), proposed=proposed, progress=progress)
     return Explorer(actors, invariants.actors, invariants.messages, most=most).run()
 
 
@@ -71,11 +90,33 @@ def test_no_mask_key_hides_two_plaintexts_where_models_may_be_dropped():
         ({"size": 3, "make": Once, "ballots": (0, 1, 0)}, "no verdict"),
         ({"size": 3, "make": Silent, "ballots": (0, 1, 0)}, "two verdicts"),
         ({"size": 3, "make": Loose, "ballots": (0, 1, 0)}, "no verdict"),
+        ({"size": 3, "make": Belated, "ballots": (0, 1, 0), "progress": False}, "two verdicts"),
+        ({"size": 3, "make": Unproven, "ballots": (0, 1, 0)}, "no verdict"),
+        ({"size": 3, "make": Reopening, "ballots": (0, 1, 0), "progress": False}, "two verdicts"),
+        ({"size": 3, "make": Secretive, "ballots": (0, 1, 0)}, "no verdict"),
+        ({**AFTER_A_CRASH, "kind": Reconsidering, "most": 1_000_000, "progress": False}, "two verdicts"),
         ({"size": 3, "kind": Forgetful, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "two verdicts|two values"),
         ({"size": 3, "kind": Unbound, "ballots": (0, 1, 0), "crashes": (1, 0, 0)}, "two verdicts|two values"),
         ({"size": 3, "kind": Reusing, "masked": True, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "one key"),
     ],
-    ids=["half", "hasty", "deaf", "faithless", "lone", "once", "silent", "loose", "forgetful", "unbound", "reusing"],
+    ids=[
+        "half",
+        "hasty",
+        "deaf",
+        "faithless",
+        "lone",
+        "once",
+        "silent",
+        "loose",
+        "belated",
+        "unproven",
+        "reopening",
+        "secretive",
+        "reconsidering",
+        "forgetful",
+        "unbound",
+        "reusing",
+    ],
 )
 def test_a_broken_machine_is_found(given, why):
     with pytest.raises(ViolationError, match=why) as found:

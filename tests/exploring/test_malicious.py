@@ -6,7 +6,7 @@ from ballots import COUNTS
 from exploring.__main__ import NONSENSE, Setting
 from exploring.explorer import ViolationError
 from exploring.malicious import Credulous
-from exploring.mutants import Wavering
+from exploring.mutants import Partial, Wavering
 
 NONE = (0, 0, 0, 0)
 
@@ -39,6 +39,12 @@ def test_members_that_accept_what_they_do_not_believe_are_found():
     setting = Setting(NONE, NONE, malicious="ada", values=(NONSENSE,))
     with pytest.raises(ViolationError, match="no honest member believed"):
         explored(setting, make=Credulous, progress=False)
+
+
+def test_members_that_vote_with_the_owner_whatever_it_shows_are_found():
+    setting = Setting(NONE, NONE, malicious="ada", values=(NONSENSE,))
+    with pytest.raises(ViolationError, match="no honest member believed"):
+        explored(setting, make=Partial, progress=False)
 
 
 def test_members_that_accept_two_values_in_one_ballot_are_found():

@@ -17,6 +17,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.transport.broker import embedded
 from p2pfl.network.virtual.virtual_network import Conditions
 from p2pfl.simulation import simulate
+from waiting import DEADLINE
 
 PAGE = f"before\n{MARKS[0]}\n{MARKS[1]}\nafter\n"
 
@@ -53,7 +54,7 @@ def test_what_drifts_adds_the_same_wherever_it_is():
 async def test_a_line_holds_bytes_back_for_latency_and_bandwidth_and_changes_none():
     sent = bytes(range(256)) * 400
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE):
 
         async def echo(reader, writer):
             writer.write(await reader.readexactly(len(sent)))

@@ -45,7 +45,7 @@ CALIBRATED = [
 ]
 
 
-@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize(("graph", "noise", "mask", "bound"), CALIBRATED)
 def test_noises_of_well_mixed_graphs_are_the_published_ones(graph, noise, mask, bound):
     found = calibrate(graph(), mu=ONE, clip=1.0, rounds=1, steps=MIXED)

@@ -97,7 +97,7 @@ def test_masks_too_large_for_a_downdate_are_still_computed_for_the_set_that_is_r
 
 @pytest.mark.slow
 def test_the_neighbours_of_a_peer_are_proven_to_be_its_worst_colluders():
-    graph = graphs.ring(2000)
+    graph = graphs.ring(500)
     worst, leak, how = worst_colluders(graph, noise=0.5, mask=10.0, count=5)
     assert (len(worst), leak, how) == (5, 4.0, "exact")
     assert any(set(graph.neighbours(peer)) <= worst for peer in graph.peers if peer not in worst)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ from safetensors.torch import load_file
 
 from p2pfl.core.errors import InputError
 from p2pfl.results import Run
+from ports import reserved_port
+from processes import command_line
 
 pytestmark = pytest.mark.nightly
 
@@ -90,12 +91,9 @@ def test_processes_share_one_secret_key_under_a_claim(tmp_path, arguments, launc
 
 def test_machines_that_torchrun_joins_end_as_one(tmp_path, whole):
     """Two agents of torchrun, each with one process, are two machines."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    joined = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "p2pfl"]
-    launcher = ["torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *joined, "-m"]
-    with ThreadPoolExecutor(2) as agents:
+    with reserved_port() as port, ThreadPoolExecutor(2) as agents:
+        joined = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "p2pfl"]
+        launcher = ["torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *joined, "-m"]
         line = [sys.executable, "-m", *launcher, *command("--json", changes=["rounds=3"], runs=tmp_path)]
         how = {"capture_output": True, "text": True, "check": True, "timeout": DEADLINE}
         ends = [agents.submit(subprocess.run, line, **how) for _ in range(2)]
@@ -156,7 +154,7 @@ def check_left(runs):
 
 
 def test_a_worker_that_is_killed_ends_the_run_with_its_name(running, tmp_path):
-    children = [each for each in running.children() if "spawn_main" in " ".join(each.cmdline())]
+    children = [each for each in running.children() if "spawn_main" in command_line(each)]
     children[0].kill()
     line, status = said(running)
     assert "worker 1 of 2 was killed by signal 9; what was recorded so far can be read" in line

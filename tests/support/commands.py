@@ -18,6 +18,7 @@ import pytest
 from forked_command import play
 from p2pfl.cli import main
 from p2pfl.network.peer.launch import fork_server
+from processes import has_ended
 from wine_files import wine_file
 
 DEADLINE = 300.0
@@ -66,20 +67,13 @@ def gone():
 
 
 def ended(family):
-    """Wait until all these processes have ended; orphans that nobody has reaped yet count as ended."""
+    """Wait until all these processes have ended."""
     deadline = time.monotonic() + DEADLINE
     alive = family
     while alive and time.monotonic() < deadline:
         _, alive = psutil.wait_procs(alive, timeout=0.05)
-        alive = [process for process in alive if not dead(process)]
+        alive = [process for process in alive if not has_ended(process)]
     return not alive
-
-
-def dead(process):
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 class Command:
@@ -165,11 +159,14 @@ class ForkedCommand(Command):
     def __init__(self, *arguments):
         server = fork_server.start()
         pipes = [server.Pipe(duplex=False) for _ in range(2)]
+        known, know = server.Pipe(duplex=False)
         words, ends = [str(each) for each in arguments], [theirs for _, theirs in pipes]
-        self._forked = server.Process(target=play, args=(words, Path.cwd(), dict(os.environ), *ends))
+        given = (words, Path.cwd(), dict(os.environ), *ends)
+        self._forked = server.Process(target=play, args=given, kwargs={"known": known})
         self._forked.start()
         self.process = psutil.Process(self._forked.pid)
-        for end in ends:
+        know.send(True)
+        for end in (*ends, known, know):
             end.close()
         self._follow(*(os.fdopen(os.dup(ours.fileno())) for ours, _ in pipes))
         for ours, _ in pipes:

@@ -5,7 +5,7 @@ from collections import deque
 from p2pfl.network.protocol.interface.effects import Concluded, Missing, Publish, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, ReportAttempt, Try
-from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
+from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts, Vote
 from sessions import LIFE, announced, arrived, heartbeat, session
 
 NAMES = ("ada", "bob", "dan", "eve")
@@ -21,6 +21,7 @@ class Swarm:
         self.places = []  # to which something was sent
         self.mute = ""  # whose messages are lost
         self.lost = set()  # peers to which all messages are lost
+        self.withholders = set()  # which send no acceptance
         for name in names:
             self.ask(name, Try(0, attempt, names))
 
@@ -44,6 +45,8 @@ class Swarm:
             match effect:
                 case Store():
                     self.queue.append((name, Stored()))
+                case Publish(_, Vote(final=False)) if name in self.withholders:
+                    continue
                 case Publish(place, message) if isinstance(message, OfVerdicts):
                     self.sent.append((name, message))
                     self.places.append(place)
@@ -83,6 +86,15 @@ class Swarm:
         for each in self.others(name):
             self.ask(each, announced(name, "dead"))
         self.flush()
+
+    def settle(self, *, step=0.05, within=20.0):
+        """Return the seconds after which all living peers know the outcome of the attempt that they have reported."""
+        begun, known = self.now, {name: len(self.answers[name]) for name in self.outcomes}
+        self.report(*known)
+        while any(len(self.answers[name]) == known[name] for name in known):
+            assert self.now < begun + within, self.outcomes
+            self.wait(step)
+        return self.now - begun
 
     @property
     def outcomes(self):

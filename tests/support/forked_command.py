@@ -7,8 +7,13 @@ import sys
 from p2pfl.cli import main
 
 
-def play(arguments, folder, environment, out, err):
-    """Run a command in a folder, in a session of its own, with its output to these connections; end as it ends."""
+def play(arguments, folder, environment, out, err, *, known):
+    """Run a command in a folder, in a session of its own, with its output to these connections; end as it ends.
+
+    It begins once its parent knows the process, which could end before that otherwise.
+    """
+    known.recv()
+    known.close()
     os.setsid()
     os.chdir(folder)
     os.environ.clear()

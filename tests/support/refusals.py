@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from p2pfl.core.errors import BrokerError
-
-DEADLINE = 20.0
+from waiting import DEADLINE
 
 
 async def refusal(transport):

@@ -7,14 +7,14 @@ WORDS = 32
 LENGTH = 12
 
 
-def tiny_llama(*, rank=2, dtype=torch.float32, targets=("q_proj", "v_proj"), alpha=None):
+def tiny_llama(*, rank=2, dtype=torch.float32, targets=("q_proj", "v_proj"), alpha=None, **sizes):
     """Return a causal model of two layers, the same at each call, with LoRA adapters that are not trained yet."""
     from peft import LoraConfig, get_peft_model  # noqa: PLC0415 -- takes seconds
     from transformers import LlamaConfig, LlamaForCausalLM, set_seed  # noqa: PLC0415
 
     set_seed(11)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=WORDS, num_key_value_heads=1, max_position_embeddings=64, **sizes)
+    usual = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=WORDS, num_key_value_heads=1, max_position_embeddings=64, **(usual | sizes))
     model = LlamaForCausalLM(config).to(dtype)
     set_seed(12 + rank)  # peers need not draw the same adapters
     lora = LoraConfig(r=rank, lora_alpha=alpha or 4 * rank, target_modules=list(targets), task_type="CAUSAL_LM")

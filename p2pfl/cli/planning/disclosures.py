@@ -36,7 +36,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "noise": protection.settings.noise,
         "observers": [_against(protection, given) for given in protection.observers()] if claimed else [],
         "colluders": colluders,
-        "rounds": protection.rounds,
+        "rounds": None if plan.experiment.endless else protection.rounds,
         "learned": learned(protection),
         "warnings": [*_warnings(peers, colluders), *_spent(plan), *find_objections(plan, plan.federation.peers)],
         "statement": promised["statement"],

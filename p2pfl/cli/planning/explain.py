@@ -25,7 +25,6 @@ from p2pfl.cli.tables import MAX_LISTED_PEERS, facts, grid
 from p2pfl.core.process import free_memory
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
-from p2pfl.experiment.composing import check_end
 from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.results.formats import size
 from p2pfl.results.summary import describe as describe_privacy
@@ -43,7 +42,7 @@ MOST_NATS = 700.0
 
 def run(options: ExplainOptions) -> int:
     """Run ``p2pfl explain``."""
-    resolved = p2pfl.plan(check_end(experiment_of(options)), only=options.only, unaccounted=True)
+    resolved = p2pfl.plan(experiment_of(options), only=options.only, unaccounted=True)
     note_tables(resolved)
     return write_plan(options, resolved, html=options.html, name=options.name)
 
@@ -76,7 +75,7 @@ def explain(resolved: Plan) -> dict[str, Any]:
         "model": {"name": resolved.experiment.model.name, "parameters": resolved.learner.layout.size},
         "topology": _topology(resolved),
         "cost": _cost(resolved),
-        "memory": _memory(resolved),
+        "memory": None if resolved.experiment.endless else _memory(resolved),
         "data": _data(resolved),
         "privacy": describe_privacy(resolved, spent=None)["statement"],
         "mask": _mask(resolved),
@@ -156,27 +155,31 @@ def _left(resolved: Plan) -> float:
 
 
 def _cost(resolved: Plan) -> dict[str, Any]:
-    """Return the gossip steps and bytes of rounds with one release each, without the overhead of the transport."""
+    """Return the gossip steps and bytes of rounds with one release each, without the overhead of the transport.
+
+    Rounds without an end have no number, and all of them no bytes.
+    """
     experiment, peers = resolved.experiment, len(resolved.topology.peers)
-    rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.horizon
+    claimed = resolved.protection.claimed
+    rounds = resolved.protection.affordable if claimed else None if experiment.endless else experiment.horizon
     row = resolved.learner.layout.size * resolved.learner.dtype.itemsize
     agreement = PeersAgreement(resolved)
     hears = sum(each.entries - peers for each in resolved.weights) / (len(resolved.weights) * peers)
-    exchanges = rounds * resolved.gossip.steps
     if resolved.protection.totals:  # the bytes of a total follow from the data
-        sizes = ("bytes_per_peer_and_round", "bytes_sent_per_peer", "bytes_received_per_peer", "bytes_sent")
+        unknown = ("bytes_per_peer_and_round", "bytes_sent_per_peer", "bytes_received_per_peer", "bytes_sent")
         known = {"rounds": rounds, "gossip_steps_per_round": 0, "row_bytes": row}
-        return known | {"totals_before": agreement.opening, "totals_after": agreement.closing} | dict.fromkeys(sizes)
+        return known | {"totals_before": agreement.opening, "totals_after": agreement.closing} | dict.fromkeys(unknown)
+    sent = row * resolved.gossip.steps
+    sizes = {"sent_per_peer": sent, "received_per_peer": sent * hears, "sent": sent * peers}
     return {
         "rounds": rounds,
         "gossip_steps_per_round": resolved.gossip.steps,
         "totals_before": agreement.opening,
         "totals_after": agreement.closing,
         "row_bytes": row,
-        "bytes_per_peer_and_round": row * resolved.gossip.steps,
-        "bytes_sent_per_peer": row * exchanges,
-        "bytes_received_per_peer": row * exchanges * hears,
-        "bytes_sent": row * exchanges * peers,
+        "bytes_per_peer_and_round": sent,
+        "bytes_received_per_peer_and_round": sizes["received_per_peer"],
+        **{f"bytes_{name}": None if rounds is None else each * rounds for name, each in sizes.items()},
         "participants": _participants(resolved),
         "clients": _clients(resolved),
     }
@@ -337,17 +340,24 @@ def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
             "memory to simulate": _memory_text(results["memory"]),
         }
     few, peers, clients = cost["participants"], results["topology"]["peers"], cost["clients"]
+    rounds, received = cost["rounds"], cost["bytes_received_per_peer_and_round"]
+    played = "rounds without an end" if rounds is None else f"{rounds} rounds"
     chosen = f"{few} of {peers} train in a round and count; the others send the last model on, with weight 0"
     return {
-        "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
+        "gossip steps": f"{played} of {cost['gossip_steps_per_round']}{beside}",
         **({} if few is None else {"participants": chosen}),
         **({} if clients is None else {"clients": _clients_text(clients, rounds=cost["rounds"])}),
         "a model": size(cost["row_bytes"]),
-        "a peer sends": f"{size(cost['bytes_per_peer_and_round'])} a round, {size(cost['bytes_sent_per_peer'])} in all",
-        "a peer receives": f"{size(cost['bytes_received_per_peer'])} in all",
-        "the broker takes in": f"{size(cost['bytes_sent'])} in all",
-        "memory to simulate": _memory_text(results["memory"]),
+        "a peer sends": _bytes_text(cost["bytes_per_peer_and_round"], rounds=rounds),
+        "a peer receives": _bytes_text(received, rounds=rounds),
+        "the broker takes in": _bytes_text(cost["bytes_per_peer_and_round"] * peers, rounds=rounds),
+        **({} if results["memory"] is None else {"memory to simulate": _memory_text(results["memory"])}),
     }
+
+
+def _bytes_text(each: float, *, rounds: int | None) -> str:
+    """Return the bytes of a round, and of all if they have an end."""
+    return f"{size(each)} a round" + ("" if rounds is None else f", {size(each * rounds)} in all")
 
 
 def _memory_text(memory: Mapping[str, Any]) -> str:

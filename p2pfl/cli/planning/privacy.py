@@ -120,7 +120,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "spent_before": protection.spent({}) if protection.claimed else None,
         "spent_after": protection.spent({protection.cost: rounds}) if protection.claimed else None,
         "budget_file": None if account is None else str(account),
-        "rounds": protection.rounds,
+        "rounds": None if plan.experiment.endless else protection.rounds,
         "affordable": rounds,
         "noise": settings.noise,
         "mask": settings.mask,
@@ -193,7 +193,7 @@ def describe(results: Mapping[str, Any]) -> dict[str, str]:
     allowed = (
         "" if results["budget"] is None else f", of which epsilon {results['budget']:g} allows {results['affordable']}"
     )
-    rows["rounds"] = f"{results['rounds']}{allowed}"
+    rows["rounds"] = f"{'without an end' if results['rounds'] is None else results['rounds']}{allowed}"
     rows["gossip steps a round"] = f"{results['gossip_steps']}"
     if results["spent_before"]:
         rows["spent before"] = f"epsilon {results['spent_before']:.3g} by {results['budget_file']}"

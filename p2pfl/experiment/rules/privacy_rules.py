@@ -167,7 +167,7 @@ SHARED = tuple(
     SettingsRule("telemetry.share", _shared(when), because, remedy)
     for when, because, remedy in (
         (
-            lambda it: it.experiment.telemetry.observers is None,
+            lambda it: it.live and it.experiment.telemetry.observers is None,
             "without telemetry.observers, the file with the keys of those who may look",
             "name one, which p2pfl identity NAME --roster FILE writes",
         ),

@@ -24,7 +24,7 @@ PACKET = 2 * 1024 * 1024
 """Largest packet in bytes that an embedded broker accepts."""
 
 _QUEUE = 256 * 1024 * 1024  # bytes mosquitto queues for one slow receiver
-_READY = 5.0  # timeout in seconds until it listens
+_READY = 30.0  # timeout in seconds until it listens
 _STOP = 5.0  # timeout in seconds for it to end
 _TRIES = 5  # number of free ports to try if other processes take them first
 _HELLO = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x05\x00\x00"  # MQTT 3.1.1, clean session, no name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import os
 import re
@@ -33,6 +34,9 @@ DRAFT = ".draft"
 
 MAX_CLOCK = 10**12
 """Largest clock; whoever may write to the folder could name any."""
+
+CACHED_NAMES = 4096
+"""Names whose parts are kept, as a channel reads the names of all files again at each look."""
 
 GAP, TORN = 0.5, 1.0
 """Seconds to wait for a missing file, and for the rest of one, beside twice the delay."""
@@ -72,6 +76,7 @@ class FileName(NamedTuple):
         return f"{encode_level(self.client)},{self.session},{self.number or WILL},{self.clock}.m"
 
     @classmethod
+    @functools.lru_cache(maxsize=CACHED_NAMES)
     def parse(cls, name: str) -> FileName | None:
         """Return the parts of a name, or ``None`` if it is not one of ours."""
         parts = _NAME.fullmatch(name)
@@ -120,6 +125,7 @@ def decode_level(name: str) -> str:
     return "" if name == "%" else unquote(name)
 
 
+@functools.lru_cache(maxsize=CACHED_NAMES)
 def is_encoded(name: str) -> bool:
     """Return whether a name is that of a level; others may lie in the folder, too.
 

@@ -75,7 +75,7 @@ def _why(where: Address, cause: BaseException) -> tuple[str, str]:
         case _:
             remedy = "check scheme, port and MQTT version"
             if where.secure:
-                remedy += ", and whether it asks for a certificate of its own authority"
+                remedy += ", and whether it asks for a certificate of its own authority or has revoked yours"
             return "it closed the connection without an answer", remedy
 
 

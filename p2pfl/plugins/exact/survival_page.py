@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl.plugins.exact.statistics_pages import statistics_page
 from p2pfl.results.facts import FactTable, Figure, Section
-from p2pfl.results.plots import COLOURS, PRINT_STYLE, STROKES, blank, keep
+from p2pfl.results.plots import COLOURS, STROKES, blank, draw_printed
 from p2pfl.results.table_files import Paper
 
 MAX_TIMES = 200
@@ -105,15 +105,7 @@ def draw_survival(results: Mapping[str, Any], *, path: str | None = None) -> Any
     InputError
         Matplotlib is not installed, or the file cannot be written.
     """
-    if path is None:
-        return _drawn(results)
-    blank(width=1, height=1)  # refuses a lack of matplotlib
-    import matplotlib as mpl  # noqa: PLC0415 (an extra)
-
-    with mpl.rc_context(PRINT_STYLE):
-        picture = _drawn(results)
-        keep(picture, path)
-    return picture
+    return draw_printed(lambda: _drawn(results), path=path)
 
 
 def _drawn_groups(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -343,8 +343,13 @@ def trained_module(module: nn.Module, peer: str) -> TrainedModule:
 
 
 def _constants(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters that no peer trains, without TRL's copy of the first adapters, of the peer's rank."""
+    """Return the parameters that no peer trains, without TRL's copy of the first adapters, of the peer's rank.
+
+    Layers in 4 bits keep the scales of their weights beside them: in no parameter, but in the state of the model.
+    """
     still = {name: value.detach() for name, value in model.named_parameters() if not value.requires_grad}
+    known = {name for name, _ in (*model.named_parameters(remove_duplicate=False), *model.named_buffers())}
+    still |= {name: value for name, value in model.state_dict().items() if name not in known and torch.is_tensor(value)}
     return {name: value for name, value in still.items() if not ("lora_" in name and "ref" in name.split("."))}
 
 

@@ -397,6 +397,32 @@ class ModelsRefused(Notice, frozen=True, kw_only=True):
         )
 
 
+class AcceptanceWithheld(Notice, frozen=True, kw_only=True):
+    """A peer that helps to decide whether a round counts did not answer the peer that led the decision.
+
+    It is reported the first, second, fourth, eighth time, and so on. Decisions do not wait for such a peer.
+
+    Attributes
+    ----------
+    neighbour
+    round
+        Last such round.
+    times
+        Number of such rounds so far.
+    """
+
+    neighbour: str
+    round: int
+    times: int
+
+    def __str__(self) -> str:
+        return (
+            f'"{self.neighbour}" has not accepted that round {self.round + 1} counts, although it reported it complete '
+            f"({count_of(self.times, 'such round')} so far), which delayed the round; look at its log and at the "
+            "connection to the broker, and ask its owner why if it happens again"
+        )
+
+
 class NeighboursMissing(Notice, frozen=True, kw_only=True):
     """Neighbours did not come; the peer goes on, because it has played all rounds, or because it comes back later.
 
@@ -737,6 +763,84 @@ class TelemetryStopped(Notice, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"observers cannot look at this peer: {self.message}"
+
+
+# ------------------------------------------------------------ changes of the swarm
+
+
+class ChangeTaken(Notice, frozen=True, kw_only=True):
+    """A peer holds a change of its swarm that the operator has signed.
+
+    Attributes
+    ----------
+    number
+    digest
+        SHA-256 of what changes.
+    operator
+        Fingerprint of the operator's key.
+    neighbour
+        Neighbour that relayed it; ``None`` if it came from the operator.
+    last
+        Number of rounds after which the run ends; ``None`` for a proposal.
+    """
+
+    severity = "info"
+
+    number: int
+    digest: str
+    operator: str
+    neighbour: str | None = None
+    last: int | None = None
+
+    def __str__(self) -> str:
+        by = "" if self.neighbour is None else f', which "{self.neighbour}" relayed'
+        what = f"change {self.number} of the operator {self.operator}{by}"
+        if self.last is None:
+            return f"can follow {what}, and waits for the order"
+        return f"ends this run after round {self.last}, and goes on with the next one, by {what}"
+
+
+class ChangeRefused(Notice, frozen=True, kw_only=True):
+    """A peer does not follow a change of its swarm.
+
+    Attributes
+    ----------
+    neighbour
+        Neighbour that relayed it; ``None`` if it came from the broker.
+    ordered
+        True if the others end the run by it.
+    message
+    """
+
+    neighbour: str | None = None
+    ordered: bool = False
+    message: str
+
+    def __str__(self) -> str:
+        by = "" if self.neighbour is None else f' that "{self.neighbour}" relayed'
+        more = "; the others end this run without this peer, so ask the operator" if self.ordered else ""
+        return f"does not follow a change of the swarm{by}: {self.message}{more}"
+
+
+class ChangeUnconfirmed(Notice, frozen=True, kw_only=True):
+    """Neighbours are not known to hold the change by which a peer ends its run.
+
+    Attributes
+    ----------
+    neighbours
+    last
+        Number of rounds after which the run ends.
+    """
+
+    neighbours: tuple[str, ...]
+    last: int
+
+    def __str__(self) -> str:
+        names = ", ".join(self.neighbours)
+        return (
+            f"ends this run after round {self.last}, and {names} did not confirm the change; if they go on with this "
+            "run, stop them, and begin the next one there with p2pfl next"
+        )
 
 
 # ------------------------------------------------------------ data that grow

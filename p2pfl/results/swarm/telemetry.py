@@ -50,6 +50,7 @@ HEALTH_FIELDS: Mapping[str, tuple[str, ...]] = {
     "version_differs": ("neighbour", "theirs", "ours"),
     "peer_excluded": ("neighbour", "key", "signed", "round", "step"),
     "models_refused": ("neighbour", "round"),
+    "acceptance_withheld": ("neighbour", "round", "times"),
     "neighbours_missing": ("absent", "gone"),
     "broker_unavailable": ("seconds",),
     "clock_behind": ("seconds", "key"),

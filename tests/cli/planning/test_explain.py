@@ -118,3 +118,24 @@ def test_a_bad_run_ends_with_advice(p2pfl):
     said = p2pfl("simulate", "small.toml", "--no-baselines", *sets(["rounds=8", "learning.rate=1e-6"]))
     assert "advice: the test loss went from" in said.err
     assert "raise learning.rate" in said.err
+
+
+def test_rounds_without_an_end_cost_bytes_a_round_and_no_number_in_all(p2pfl):
+    endless = sets([*CASES["ring"], "rounds=endless", "privacy.mode=none"])
+    told = json.loads(p2pfl("explain", "small.toml", "--json", *endless).out)
+    one = json.loads(p2pfl("explain", "small.toml", "--json", *sets([*CASES["ring"], "rounds=1"])).out)["cost"]
+    assert (told["cost"]["rounds"], told["cost"]["bytes_sent"], told["memory"]) == (None, None, None)
+    for name in ("bytes_per_peer_and_round", "bytes_received_per_peer_and_round"):
+        assert told["cost"][name] == one[name] > 0
+    shown = " ".join(p2pfl("explain", "small.toml", *endless).out.split())
+    assert "rounds without an end of 2" in shown
+    assert "in all" not in shown
+
+
+def test_the_budget_of_rounds_without_an_end_says_how_many_it_allows(p2pfl):
+    noisy = sets(
+        ["rounds=endless", "privacy.mode=independent", "privacy.epsilon=8", "privacy.clip=0.1", "privacy.noise=1"]
+    )
+    allowed = json.loads(p2pfl("explain", "small.toml", "--json", *noisy).out)["cost"]["rounds"]
+    assert 100 < allowed < 1000
+    assert f"without an end, of which epsilon 8 allows {allowed}" in p2pfl("privacy", "small.toml", *noisy).out

@@ -16,6 +16,7 @@ from p2pfl.network.transport.broker import embedded
 from p2pfl.results import Run
 from p2pfl.results.lock import RUN_LOCK, own_directory
 from p2pfl.simulation import simulate
+from processes import command_line
 from raw import Saved
 
 LEARNING = ["rounds=8", "data.name=digits", "learning.dtype=float64", "learning.epochs=5"]
@@ -67,7 +68,7 @@ def test_a_run_ends_with_a_killed_process_of_several_peers_and_goes_on_with_othe
     command = start("run", "small.toml", "--workers", 2, "--no-baselines", *(f"--set={change}" for change in changes))
     command.until("round 3/")
     family = command.family()
-    broker = next(each for each in family if "mosquitto" in each.name() or "iotcore" in " ".join(each.cmdline()))
+    broker = next(each for each in family if re.search("launch.py|mosquitto|iotcore", command_line(each)))
     forked = [each for each in family[1:] if each.ppid() != command.process.pid and each.pid != broker.pid]
     assert len(forked) == 2
     forked[0].kill()

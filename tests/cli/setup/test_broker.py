@@ -1,6 +1,5 @@
 import json
 import os
-import socket
 import stat
 
 import pytest
@@ -10,6 +9,7 @@ from p2pfl.experiment.schema import Experiment
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.broker import embedded
 from p2pfl.results import Run
+from ports import reserved_port
 
 URL = "mqtt://ada:s3cret@127.0.0.1:1"
 
@@ -69,8 +69,8 @@ def test_a_list_of_brokers_and_an_outage_are_read(p2pfl, place):
 @pytest.fixture
 def vacant():
     """A port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    with reserved_port() as port:
+        yield port
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from p2pfl.network.protocol.wire.wire_rows import row_bytes
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.topology import path
-from waiting import pass_turns
+from waiting import DEADLINE, pass_turns
 
 GRAPH = path(2).named(("ada", "bob"))
 
@@ -157,7 +157,7 @@ async def test_two_ends_gather_and_who_expects_one_that_leaves_is_told_that_it_i
             bob.close()
             return answer
 
-    assert await asyncio.wait_for(gone(), 10) == Missing("bob", "gone")
+    assert await asyncio.wait_for(gone(), DEADLINE) == Missing("bob", "gone")
 
 
 def test_whoever_was_cut_off_while_it_announced_itself_says_that_it_is_back():
@@ -210,4 +210,4 @@ async def test_a_peer_whose_name_is_taken_fails_with_the_reason():
         return error
 
     with pytest.raises(PeerError, match="already in use"):
-        raise await asyncio.wait_for(second(), 10)
+        raise await asyncio.wait_for(second(), DEADLINE)

@@ -15,7 +15,7 @@ from p2pfl.network.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.simulation import simulate
 from swarms import SMALL, live, timeless
-from waiting import wait_until
+from waiting import DEADLINE, wait_until
 
 QUICK = ["transport.patience=0.3", "transport.gather=0.3"]
 
@@ -74,7 +74,7 @@ async def test_a_neighbour_whose_experiment_differs_is_refused_with_the_differen
             async with peer:
                 await peer.run()
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE):
             first = asyncio.create_task(one(peers[0]))
             await wait_until(lambda: together or peers[0].phase == "gathering", "peer0 gathers")
             return await asyncio.gather(first, one(peers[1]), return_exceptions=True)
@@ -89,7 +89,7 @@ async def test_a_peer_of_the_same_name_is_told_and_the_first_goes_on():
     experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=2"])
     transport = MemoryTransport()
     first = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, incarnation=1)
-    async with asyncio.timeout(20), first:
+    async with asyncio.timeout(DEADLINE), first:
         running = asyncio.create_task(first.run())
         await wait_until(lambda: first.phase == "gathering", "peer0 gathers")
         second = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, incarnation=2)
@@ -168,7 +168,7 @@ async def test_a_peer_that_fails_is_missed_at_once_not_after_patience():
         )
         return others
 
-    for ended in (await asyncio.wait_for(main(), 20)).values():
+    for ended in (await asyncio.wait_for(main(), DEADLINE)).values():
         assert ended.records[-1].round == 4
         assert ended.records[-1].missed
 

@@ -18,6 +18,7 @@ from p2pfl.network.transport.hardened import acl, configure, hash_password
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.login import PASSWORD, USER, Login, login, overheard
 from p2pfl.network.transport.mqtt import MqttTransport
+from waiting import DEADLINE
 
 ROOT = "p2pfl/v1/clinic/peer"
 
@@ -110,11 +111,15 @@ async def test_a_peer_of_one_swarm_reads_and_writes_nothing_of_another_on_the_sa
             assert (await anext(ada)).topic == "p2pfl/v1/alpha/peer/bob/state"
 
     with started(folder) as broker:
-        await asyncio.wait_for(scenario(broker.url.replace("mqtt:", "mqtts:")), 20)
+        await asyncio.wait_for(scenario(broker.url.replace("mqtt:", "mqtts:")), DEADLINE)
 
 
 async def test_a_peer_publishes_as_itself_and_into_inboxes_and_as_nobody_else(join):
-    async with asyncio.timeout(20), join("ada").join("clinic-ada-1") as ada, join("bob").join("clinic-bob-1") as bob:
+    async with (
+        asyncio.timeout(DEADLINE),
+        join("ada").join("clinic-ada-1") as ada,
+        join("bob").join("clinic-bob-1") as bob,
+    ):
         await bob.subscribe(f"{ROOT}/ada/state", f"{ROOT}/ada/pub/0", f"{ROOT}/ada/account", f"{ROOT}/bob/in/+")
         for place in ("ada/state", "ada/pub/0", "ada/account", "bob/in/ada"):
             await ada.publish(f"{ROOT}/{place}", place.encode())
@@ -128,7 +133,7 @@ async def test_a_peer_publishes_as_itself_and_into_inboxes_and_as_nobody_else(jo
 
 
 async def test_nobody_hears_what_is_in_anothers_inbox_and_a_forged_will_is_not_published(join):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         will = Will(f"{ROOT}/bob/state", b"dead")
         async with join("bob", version=4).join("clinic-bob-1") as bob:
             await bob.subscribe(f"{ROOT}/bob/state", f"{ROOT}/bob/in/+")
@@ -164,7 +169,7 @@ async def test_who_does_not_know_the_password_is_kept_out_at_once(join, shown, v
             r"transport\.credentials, or give a certificate"
         ),
     ):
-        await asyncio.wait_for(scenario(), 20)
+        await asyncio.wait_for(scenario(), DEADLINE)
 
 
 def test_older_tls_is_refused_at_both_ends(url, place):
@@ -271,11 +276,15 @@ async def test_without_peers_certificates_say_who_is_who(tmp_path, certificates)
                 pass
 
     with started(folder) as broker:
-        await asyncio.wait_for(scenario(broker.url.replace("mqtt:", "mqtts:")), 20)
+        await asyncio.wait_for(scenario(broker.url.replace("mqtt:", "mqtts:")), DEADLINE)
 
 
 async def test_an_observer_asks_in_its_own_name_and_reads_what_is_for_it_alone(join):
-    async with asyncio.timeout(20), join("ada").join("clinic-ada-1") as ada, join("bob").join("clinic-bob-1") as bob:
+    async with (
+        asyncio.timeout(DEADLINE),
+        join("ada").join("clinic-ada-1") as ada,
+        join("bob").join("clinic-bob-1") as bob,
+    ):
         await ada.subscribe(inbox("clinic", peer="ada"))
         await bob.subscribe(outlet("clinic", observer="bob"))
         await bob.publish(inbox("clinic", peer="ada", observer="bob"), b"request")

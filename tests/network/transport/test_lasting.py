@@ -11,13 +11,13 @@ from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.channel import Message, Will
 from p2pfl.network.transport.lasting import MAX_CONNECTIONS, LastingTransport
 from p2pfl.network.transport.memory import MemoryChannel, MemoryTransport
-from waiting import pass_turns, wait_until
+from waiting import DEADLINE, pass_turns, wait_until
 
 SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
 
 
 async def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_restart():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         broker = MemoryTransport()
         lasts = LastingTransport([broker], backoff=SOON)
         async with lasts.join("ada", will=Will("ada/state", b"dead")) as ada, lasts.join("bob") as bob:
@@ -41,7 +41,7 @@ async def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_re
 
 
 async def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         broker = MemoryTransport()
         async with LastingTransport([broker], backoff=SOON).join("ada") as ada:
             broker.stop()
@@ -57,7 +57,7 @@ async def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again(
 
 
 async def test_a_peer_that_starts_before_its_broker_waits_and_says_so_once():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         said = []
         broker = MemoryTransport()
         broker.stop()
@@ -80,7 +80,7 @@ async def test_a_peer_that_starts_before_its_broker_waits_and_says_so_once():
 
 
 async def test_a_peer_that_starts_without_a_broker_gives_up_after_the_outage():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         broker = MemoryTransport()
         broker.stop()
         short = Backoff(first=0.001, largest=0.004, outage=0.02)
@@ -94,7 +94,7 @@ async def test_a_peer_that_starts_without_a_broker_gives_up_after_the_outage():
 
 
 async def test_without_an_outage_the_first_failure_to_connect_counts():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         said = []
         broker = MemoryTransport()
         broker.stop()
@@ -106,7 +106,7 @@ async def test_without_an_outage_the_first_failure_to_connect_counts():
 
 
 async def test_without_an_outage_a_lost_connection_is_not_opened_again():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         broker = MemoryTransport()
         async with LastingTransport([broker], backoff=Backoff(outage=0.0)).join("ada") as ada:
             broker.restart()
@@ -116,7 +116,7 @@ async def test_without_an_outage_a_lost_connection_is_not_opened_again():
 
 @pytest.mark.parametrize("kind", [AccessError, RefusedError])
 async def test_a_broker_that_refuses_us_at_the_first_connection_is_not_asked_again(kind):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         said = []
         strict = Strict(kind("expected to be let in, got: Not authorized"))
         strict.asked = 1
@@ -148,7 +148,7 @@ class Busy:
 
 
 async def test_a_subscription_that_a_busy_broker_refuses_is_asked_for_again():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         said = []
         busy = Busy(3)
         async with LastingTransport([busy], backoff=SOON, notice=said.append).join("ada") as ada:
@@ -162,7 +162,7 @@ async def test_a_subscription_that_a_busy_broker_refuses_is_asked_for_again():
 
 
 async def test_a_subscription_that_is_refused_all_the_time_fails_after_the_outage():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         short = Backoff(first=0.001, largest=0.004, outage=0.02)
         async with LastingTransport([Busy(10**9)], backoff=short).join("ada") as ada:
             with pytest.raises(TransportError, match=r"refuses the subscription a .*gave up after 0.02 s"):
@@ -173,7 +173,7 @@ async def test_a_subscription_that_is_refused_all_the_time_fails_after_the_outag
 
 
 async def test_a_broker_that_is_busy_after_its_restart_is_asked_again():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         busy = Busy(0)
         async with LastingTransport([busy], backoff=SOON).join("ada") as ada:
             await ada.subscribe("a")
@@ -185,7 +185,7 @@ async def test_a_broker_that_is_busy_after_its_restart_is_asked_again():
 
 
 async def test_hope_is_given_up_after_the_outage_and_everybody_is_told():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         broker = MemoryTransport()
         short = Backoff(first=0.001, largest=0.004, outage=0.02)
         async with LastingTransport([broker], backoff=short).join("ada") as ada:
@@ -218,7 +218,7 @@ class Strict:
 
 @pytest.mark.parametrize("kind", [AccessError, RefusedError])
 async def test_a_broker_that_refuses_us_is_not_asked_again(kind):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         strict = Strict(kind("expected to be let in, got: Not authorized"))
         async with LastingTransport([strict, MemoryTransport()], backoff=SOON).join("ada") as ada:
             await ada.subscribe("a")
@@ -234,7 +234,7 @@ async def test_a_refused_publish_is_no_loss(monkeypatch):
     async def refuse(*_, **__):
         raise RefusedError("expected to publish, got: Not authorized")
 
-    async with asyncio.timeout(20), LastingTransport([MemoryTransport()], backoff=SOON).join("ada") as ada:
+    async with asyncio.timeout(DEADLINE), LastingTransport([MemoryTransport()], backoff=SOON).join("ada") as ada:
         with monkeypatch.context() as patch:
             patch.setattr(MemoryChannel, "publish", refuse)
             with pytest.raises(RefusedError):
@@ -253,7 +253,7 @@ async def test_a_packet_that_ends_every_connection_is_named_with_the_setting(mon
 
     monkeypatch.setattr(MemoryChannel, "publish", cut)
 
-    async with asyncio.timeout(20), LastingTransport([MemoryTransport()], backoff=SOON).join("ada") as ada:
+    async with asyncio.timeout(DEADLINE), LastingTransport([MemoryTransport()], backoff=SOON).join("ada") as ada:
         with pytest.raises(
             TransportError,
             match=f"{MAX_CONNECTIONS} connections ended while publishing 200000 bytes on a .*lower transport.chunk",
@@ -265,7 +265,7 @@ async def test_a_packet_that_ends_every_connection_is_named_with_the_setting(mon
 async def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_home_once_it_is_back(monkeypatch):
     monkeypatch.setattr(lasting, "RETURN_INTERVAL", 0.01)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         first, second = MemoryTransport(), MemoryTransport()
         lasts = LastingTransport([first, second], backoff=SOON)
         async with lasts.join("ada") as ada, lasts.join("bob") as bob:
@@ -285,7 +285,7 @@ async def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_ho
 
 
 async def test_a_broker_that_takes_less_than_the_first_is_said_at_the_publish():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         first, second = MemoryTransport(limit=1000), MemoryTransport(limit=100)
         async with LastingTransport([first, second], backoff=SOON).join("ada") as ada:
             assert ada.limit == 1000
@@ -300,7 +300,7 @@ async def test_a_broker_that_takes_less_than_the_first_is_said_at_the_publish():
 
 @pytest.mark.parametrize("count", range(12))
 async def test_leaving_in_the_middle_of_an_outage_leaves_no_task_behind(count):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         others = asyncio.all_tasks()
         broker = MemoryTransport()
         async with LastingTransport([broker], backoff=Backoff(first=1e-9, largest=1e-9)).join("ada") as ada:

@@ -17,8 +17,8 @@ from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.network.transport.quality import SubscriptionQuality
+from waiting import DEADLINE
 
-DEADLINE = 20.0
 SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
 SHORT = Backoff(first=0.001, largest=0.004, outage=0.05)
 
@@ -149,35 +149,35 @@ async def test_a_cluster_that_refuses_quality_of_service_1_is_used_at_0_from_the
     assert reason.startswith(f"{broker.url} refuses the subscription a/b (Unspecified error)")
 
 
+@pytest.mark.slow
 async def test_a_cluster_that_does_not_answer_at_quality_of_service_1_is_asked_at_0_on_a_new_connection(monkeypatch):
-    monkeypatch.setattr(mqtt, "ANSWER", 0.2)
+    monkeypatch.setattr(mqtt, "ANSWER", 1.0)  # of those that do answer, on a busy machine too
     with refusing(4, None, quality=1) as broker:
         [reason] = await asyncio.wait_for(lowered(broker, []), DEADLINE)
         assert broker.wanted[:2] == [1, 1]
         assert set(broker.wanted[2:]) == {0}
-    assert (
-        reason == f"{broker.url} did not answer a subscription within 0.2 s; check the link and the load of the broker"
-    )
+    assert reason == f"{broker.url} did not answer a subscription within 1 s; check the link and the load of the broker"
 
 
+@pytest.mark.slow
 async def test_a_broker_that_answers_at_no_quality_of_service_is_asked_at_both_in_turn(monkeypatch):
-    monkeypatch.setattr(mqtt, "ANSWER", 0.05)
+    monkeypatch.setattr(mqtt, "ANSWER", 0.2)
     said = []
 
     async def subscribe(url):
-        backoff = Backoff(first=0.001, largest=0.004, outage=0.5)
+        backoff = Backoff(first=0.001, largest=0.004, outage=3.0)
         transport = LastingTransport([MqttTransport(url, lowered=said.append)], backoff=backoff)
         async with transport.join("ada") as ada:
             await ada.subscribe("a/b")
 
-    with refusing(4, None) as broker, pytest.raises(TransportError, match=r"no steady connection for 0\.5 s"):
+    with refusing(4, None) as broker, pytest.raises(TransportError, match=r"no steady connection for 3 s"):
         await asyncio.wait_for(subscribe(broker.url), DEADLINE)
     assert broker.wanted[:3] == [1, 1, 0]
     assert said == []
 
 
 async def test_one_late_answer_lowers_nothing(monkeypatch):
-    monkeypatch.setattr(mqtt, "ANSWER", 0.2)
+    monkeypatch.setattr(mqtt, "ANSWER", 1.0)
     said = []
     with refusing(4, None, refusals=1, quality=1) as broker:
         assert await asyncio.wait_for(lowered(broker, said), DEADLINE) == []

@@ -9,7 +9,8 @@ from p2pfl.core.errors import BrokerError, TransportError
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
-from refusals import DEADLINE, refusal
+from refusals import refusal
+from waiting import DEADLINE
 
 
 async def test_tls_problems_say_what_to_do(certificates, tls_url, mosquitto_url):

@@ -217,6 +217,62 @@ def test_processes_agree_on_the_base_whatever_rank_and_local_seed_their_peers_ha
     assert len({low.base, *(other.base for other in others)}) == 3
 
 
+class Scaled(torch.nn.Linear):
+    """Layer that keeps the scale of its weights outside of its parameters, as layers in 4 bits do."""
+
+    scale = torch.tensor(1.0)
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "weight.scale"] = self.scale
+
+    def forward(self, x):
+        return self.scale * super().forward(x)
+
+
+def test_scales_that_layers_keep_beside_their_weights_belong_to_the_base(tmp_path):
+    bases = []
+    for scale in (1.0, 1.0, 2.0):
+        model = tiny_llama()
+        head = model.get_base_model().lm_head
+        scaled = Scaled(head.in_features, head.out_features, bias=False).requires_grad_(False)
+        scaled.weight, scaled.scale = head.weight, torch.tensor(scale)
+        model.get_base_model().lm_head = scaled
+        bases.append(learner_of(tmp_path, peers=("ada",), model=model).base)
+    assert bases[0] == bases[1] != bases[2]
+
+
+def test_peers_learn_adapters_of_a_base_in_4_bits(tmp_path):
+    """Weights twice as large have the same 4 bits and other scales, so they are another base."""
+    pytest.importorskip("bitsandbytes")
+    learners = [learner_of(tmp_path, model=in_4_bits(tmp_path / str(scale), scale=scale)) for scale in (1, 1, 2)]
+    assert learners[0].base == learners[1].base != learners[2].base
+    settings = {"rounds": 4, "seed": 5, "privacy": p2pfl.Pairwise(mask=0.01), "source": SeededSource(5)}
+    first, again = (
+        p2pfl.simulate(p2pfl.FedAvg(), each, p2pfl.topology.ring(3).named(PEERS), **settings) for each in learners[:2]
+    )
+    assert first.summary["together"] < learners[0].evaluate(learners[0].start(PEERS), peers=PEERS)["perplexity"].mean()
+    assert all(torch.equal(value, again.models["ada"][name]) for name, value in first.models["ada"].items())
+
+
+def in_4_bits(folder, *, scale):
+    """Return a causal model with adapters whose linear layers are in 4 bits, its weights times a scale."""
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 -- takes seconds
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, set_seed  # noqa: PLC0415
+
+    set_seed(11)
+    model = tiny_llama(hidden_size=64, intermediate_size=64).unload()
+    with torch.no_grad():
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.Linear):
+                layer.weight *= scale
+    model.save_pretrained(folder)
+    four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    model = AutoModelForCausalLM.from_pretrained(folder, quantization_config=four, device_map="cpu")
+    set_seed(13)
+    return get_peft_model(model, LoraConfig(r=2, lora_alpha=8, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+
+
 def test_trainers_of_a_process_have_the_same_base(tmp_path):
     models = {"ada": tiny_llama(), "bob": tiny_llama()}
     TrainerLearner({peer: make_trainer(model, peer, tmp_path) for peer, model in models.items()}, rounds=1)

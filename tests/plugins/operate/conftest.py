@@ -15,7 +15,7 @@ from fleets import PLANT
 from p2pfl.network.protocol.wire.message_codec import rights
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.hardened import configure
-from p2pfl.plugins.operate.checks import neighbours, round_trip
+from p2pfl.plugins.operate.checks import neighbours
 from p2pfl.plugins.operate.doctor import examine
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from wine_files import wine_file
@@ -87,7 +87,6 @@ class Site:
 def site(tmp_path, monkeypatch):
     """A device whose files are right."""
     monkeypatch.setattr(neighbours, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(round_trip, "ANSWER_TIMEOUT", 1.0)
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "keys").mkdir(mode=0o700)
     made = {name: Identity.generate(SecretSource(), peer=name) for name in PEERS}

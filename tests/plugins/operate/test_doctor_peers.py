@@ -13,6 +13,7 @@ from p2pfl.network.protocol.wire.wire_codec import VERSION, encode
 from p2pfl.network.transport import Access, opened
 from p2pfl.network.transport.login import login
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
+from waiting import DEADLINE
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ async def announce(site, data):
     """Have the broker retain an announcement of peer1."""
     shown = login(site.broker / "credentials", peer="peer1", environment={})
     access = Access(user=shown.user, password=shown.password, ca=site.broker / "broker.pem", version=5)
-    async with asyncio.timeout(20), opened(site.url, access).join("peer1-announces") as channel:
+    async with asyncio.timeout(DEADLINE), opened(site.url, access).join("peer1-announces") as channel:
         await channel.publish(f"{ROOT}/peer1/state", data, retain=True)
 
 

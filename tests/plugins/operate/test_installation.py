@@ -315,7 +315,7 @@ def test_an_installation_with_another_python_stops_before_pip(device, place, ver
     done = call(PYTHON=str(python(place, version=version, log=log)))
     assert done.returncode == 1
     oldest, *_, newest = locked_pythons(os.uname().machine) * 2
-    assert f"this bundle is for Python {oldest} to {newest} and" in done.stderr
+    assert f"this bundle is for Python {oldest if oldest == newest else f'{oldest} to {newest}'} and" in done.stderr
     assert f"is Python {'.'.join(map(str, version))}; set PYTHON" in done.stderr
     assert not log.exists()
     assert not (place / "new").exists()

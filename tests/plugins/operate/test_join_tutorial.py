@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from p2pfl.cli import main
+from ports import reserved_port
 
 pytestmark = pytest.mark.nightly
 
@@ -56,13 +56,12 @@ class Terminal:
 def test_a_fourth_peer_joins_three_that_learn(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     [(name, experiment)] = re.findall(r"^```toml\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert "1883" in experiment
-    Path(name).write_text(experiment.replace("1883", port))
     open_ = {}
     with contextlib.ExitStack() as stack:
+        port = str(stack.enter_context(reserved_port()))
+        Path(name).write_text(experiment.replace("1883", port))
         for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
             for line in block.splitlines():
                 command = shlex.split(line.replace("1883", port))

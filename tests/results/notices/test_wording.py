@@ -117,6 +117,14 @@ SENTENCES = [
         ),
     ),
     (
+        notices.AcceptanceWithheld(**ME, neighbour="bob", round=1, times=2),
+        (
+            '"bob" has not accepted that round 2 counts, although it reported it complete (2 such rounds so far), '
+            "which delayed the round; look at its log and at the connection to the broker, and ask its owner why if it "
+            "happens again"
+        ),
+    ),
+    (
         notices.ModelsRefused(**ME, neighbour="bob", round=1),
         (
             'the model of "bob" in round 2 is not used, because its size or type is not that of this run, or it '
@@ -237,6 +245,35 @@ SENTENCES = [
         (
             "has 40 rows before round 10, 0 of them new, and lacks some of the earlier ones; it trains on 32; a step "
             "now takes 0.5 of its rows, so each round costs single samples more epsilon"
+        ),
+    ),
+    (
+        notices.ChangeTaken(**ME, number=4, digest="0" * 64, operator="5ce8 9ef7"),
+        "can follow change 4 of the operator 5ce8 9ef7, and waits for the order",
+    ),
+    (
+        notices.ChangeTaken(**ME, number=4, digest="0" * 64, operator="5ce8 9ef7", neighbour="bob", last=9),
+        (
+            "ends this run after round 9, and goes on with the next one, by change 4 of the operator 5ce8 9ef7, which "
+            '"bob" relayed'
+        ),
+    ),
+    (
+        notices.ChangeRefused(**ME, neighbour="bob", message="it is for another run of this swarm"),
+        'does not follow a change of the swarm that "bob" relayed: it is for another run of this swarm',
+    ),
+    (
+        notices.ChangeRefused(**ME, ordered=True, message="its roster lacks cleo"),
+        (
+            "does not follow a change of the swarm: its roster lacks cleo; the others end this run without this peer, "
+            "so ask the operator"
+        ),
+    ),
+    (
+        notices.ChangeUnconfirmed(**ME, neighbours=("bob", "cleo"), last=9),
+        (
+            "ends this run after round 9, and bob, cleo did not confirm the change; if they go on with this run, stop "
+            "them, and begin the next one there with p2pfl next"
         ),
     ),
     (

@@ -52,7 +52,7 @@ GRACE = 1.0
 QUIET = 10.0
 """Seconds without a sign of life after which a peer's process is reported as silent."""
 
-SILENCE = 30.0
+SILENCE = 120.0
 """Seconds without a sign of life after which a peer's process counts as stuck."""
 
 RESUMABLE = frozenset({"ProcessEnded", "ProcessStuck", "TransportError"})

@@ -88,6 +88,7 @@ class ModelProtection:
         self.name = self.membership.me.peer
         self.cover: MaskCover | None = None
         self.attempts: Attempts | None = None
+        self._masks: tuple[dict[str, bytes], Masks] | None = None  # the last ones, with the keys that they follow from
         self.released = -1
         self._goes_on = plan.protection.wanted.departures == "go_on"
         self._doubtful = last(kept, reached) if self._goes_on else frozenset[Slot]()
@@ -134,10 +135,13 @@ class ModelProtection:
         self._share()
 
     def masks(self) -> Masks:
-        """Return masks with every neighbour that came."""
-        protection = self.plan.protection
-        settings, graph = protection.settings, protection.graph
-        return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=graph)
+        """Return masks with every neighbour that came; the same ones as long as these have the same keys."""
+        publics = self._publics()
+        if self._masks is None or publics != self._masks[0]:
+            protection = self.plan.protection
+            settings, graph = protection.settings, protection.graph
+            self._masks = publics, Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=graph)
+        return self._masks[1]
 
     def totals(self) -> TotalMasks | None:
         """Return the masks of totals, in the present epochs; ``None`` where everybody may see contributions."""
@@ -179,8 +183,11 @@ class ModelProtection:
 
     def _secrets(self, epochs: Mapping[str, bytes] | None = None) -> dict[Edge, bytes]:
         """Return what is shared with every neighbour that came, in these epochs; without them, what all follow from."""
-        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
-        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed, epochs=epochs)
+        return neighbour_secrets(self.key, peer=self.name, publics=self._publics(), run=self.agreed, epochs=epochs)
+
+    def _publics(self) -> dict[str, bytes]:
+        """Return the public key of every neighbour that came."""
+        return {peer: self.membership.up[peer].key for peer in self.membership.proven}
 
     def _epochs(self) -> dict[str, bytes]:
         """Return the present epoch with every neighbour that came."""

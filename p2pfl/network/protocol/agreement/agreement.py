@@ -4,7 +4,7 @@ The protocol is single-decree Paxos among a committee of n members, of which a m
 PBFT: members check what they accept, so that Byzantine members cannot make others vote for a value that its proposer
 was not free to choose. The first ballot belongs to the owner and needs no promises, because no ballot is below it. That
 an attempt counts is decided there without votes, once all members have accepted it: they send their acceptances to the
-owner alone.
+owner alone. If some do not, the owner shows the others the acceptances of a majority, and they send it their votes.
 
 1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each member answers with
    its signed promise, which names its last vote and its last acceptance, and with the proof of that vote.
@@ -46,6 +46,7 @@ import msgspec
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Believe,
+    Certify,
     Contradicted,
     Doubt,
     Effect,
@@ -66,6 +67,7 @@ from p2pfl.network.protocol.agreement.proofs import (
     highest_report,
     reports,
 )
+from p2pfl.network.protocol.agreement.turns import turn
 from p2pfl.network.protocol.wire.verdict_messages import (
     HIGHEST,
     Ballot,
@@ -82,9 +84,6 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     majority,
 )
 
-MAX_DOUBLINGS = 6
-"""Maximum number of doublings of the turn of a proposer."""
-
 LEAP = 1 << 16
 """Ballot numbers that one request can use up: a member ignores requests further above all ballots that it knows of."""
 
@@ -96,27 +95,6 @@ def empty_signature(statement: bytes) -> bytes:
     """Return an empty signature."""
     del statement
     return b""
-
-
-def turn(number: int, seats: int) -> int:
-    """Return the number of pauses from the turn of ballot 1 up to that of another one.
-
-    Parameters
-    ----------
-    number
-        Number of the ballot, from 1 on.
-    seats
-        Number of members of the committee, each of which has one turn in each cycle.
-
-    Examples
-    --------
-    >>> [turn(number, 3) for number in range(1, 8)]
-    [0, 1, 2, 3, 5, 7, 9]
-    """
-    cycle, rank = divmod(number - 1, seats)
-    doublings = min(cycle, MAX_DOUBLINGS)
-    length = 1 << doublings
-    return seats * (length - 1) + ((cycle - doublings) * seats + rank) * length
 
 
 @dataclass
@@ -234,6 +212,8 @@ class Agreement:
                 self._propose(value)
             case Believe(value):
                 self._believe(value)
+            case Certify():
+                self._certify()
             case Doubt():
                 self._wait()
             case MessageReceived(sender, message):
@@ -411,9 +391,13 @@ class Agreement:
         if not follows(proposal, committee=self.committee):
             return
         self._highest = max(self._highest, vote.ballot.number)
-        if {*map(self._honest, proposal.promises)} != {True}:  # all are looked at, each hidden vote is a proof
+        if {*map(self._honest, proposal.promises)} - {True}:  # all are looked at, each hidden vote is a proof
             return
         self._receive_acceptance(vote)
+        if vote.ballot == self.committee.first:
+            if self._may_vote(vote.ballot):
+                self._vote(vote.ballot, vote.value, proposal.proof)
+            return
         if not self._accepts(vote.ballot):
             return
         if choose_proposal(proposal.promises, wanted=None, committee=self.committee) is not None:
@@ -435,10 +419,10 @@ class Agreement:
         if self.committee.decides_at_once(vote.ballot, vote.value):
             self._count_acceptances(vote)
             return
-        many, own = majority(self._acceptances, self.committee), self.record.voted
+        many = majority(self._acceptances, self.committee)
         if many:
             self._highest = max(self._highest, many[0].ballot.number)
-        if many and many[0].ballot >= self.record.promised and (own is None or own.ballot < many[0].ballot):
+        if many and self._may_vote(many[0].ballot):
             self._vote(many[0].ballot, many[0].value, many)
 
     def _count_acceptances(self, last: Vote) -> None:
@@ -459,11 +443,29 @@ class Agreement:
 
     # ------------------------------------------------------------------ voting
 
+    def _certify(self) -> None:
+        """Vote in the owner's ballot, and let the others vote, once a majority has accepted that the attempt counts."""
+        own, first = self.record.accepted, self.committee.first
+        if self.me != self.committee.owner or own is None or not self._may_vote(first):
+            return
+        many = majority(self._acceptances, self.committee)
+        if many and own.ballot == first and self.committee.decides_at_once(many[0].ballot, many[0].value):
+            self._send_all(Proposal(own, (), many))
+            self._vote(first, own.value, many)
+
+    def _may_vote(self, ballot: Ballot) -> bool:
+        """Return whether this member can vote in a ballot: it has neither promised a higher one nor voted."""
+        own = self.record.voted
+        return self.record.decided is None and ballot >= self.record.promised and (own is None or own.ballot < ballot)
+
     def _vote(self, ballot: Ballot, value: Value, proof: tuple[Vote, ...]) -> None:
         """Vote in a ballot that is not below the promised one and is above that of the last vote."""
         vote = self._sign(ballot, value)
         self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote, proof=proof)
-        self._send_all(vote)
+        if not self.committee.decides_at_once(ballot, value):
+            self._send_all(vote)
+        elif self.me != self.committee.owner:
+            self._send((self.committee.owner,), vote)
         self._send((self.me,), vote)
         self._store()
 

@@ -74,6 +74,11 @@ class Believe:
 
 
 @dataclass(frozen=True)
+class Certify:
+    """Request that the owner's ballot is decided by votes of a majority, because some members do not accept in time."""
+
+
+@dataclass(frozen=True)
 class Doubt:
     """Request to begin another ballot, because the owner is probably gone or the first ballot takes too long."""
 
@@ -96,7 +101,7 @@ class TimePassed:
     """Passage of time."""
 
 
-Event = Propose | Believe | Doubt | MessageReceived | RecordStored | TimePassed
+Event = Propose | Believe | Certify | Doubt | MessageReceived | RecordStored | TimePassed
 
 
 # ---------------------------------------------------------------------- effects

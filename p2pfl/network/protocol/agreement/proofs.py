@@ -16,7 +16,8 @@ value but v. This is a contradiction. ∎
 Let v be decided so, and let b be the least higher ballot in which an honest member accepts another value, or in which
 another value is certified; a certified value was accepted by an honest member. This member has seen promises of a
 majority for b. The honest ones among these had accepted v before they promised b, because a member that has promised b
-accepts nothing in the first ballot, and v in all ballots below b since. So all but f of these promises report v as the
+accepts nothing in the first ballot, and v in all ballots below b since. Votes in the first ballot are for v, because
+only v is certified there. So all but f of these promises report v as the
 last value that was accepted, and none proves a vote for another value. There are more than 2 f promises, so all but f
 report no other value. Thus the member accepted v. This is a contradiction. ∎ Such decisions are those of SBFT.
 
@@ -91,12 +92,16 @@ def reports(promise: Promise, *, committee: Committee) -> bool:
 
 
 def follows(proposal: Proposal, *, committee: Committee) -> bool:
-    """Return whether the proposer was free to choose its value: as the highest reported vote says, if there is one."""
+    """Return whether the proposer was free to choose its value: as the highest reported vote says, if there is one.
+
+    In the first ballot, whether a majority has accepted the value.
+    """
     vote, promises = proposal.vote, proposal.promises
-    if vote.final or vote.ballot.number < 1 or vote.member != vote.ballot.proposer:
+    if vote.final or vote.member != vote.ballot.proposer or not committee.owns(vote.ballot):
         return False
-    if not committee.owns(vote.ballot):
-        return False
+    if vote.ballot == committee.first:
+        proved = is_certified(vote.subject, vote.ballot, vote.value, proposal.proof, committee=committee)
+        return proved and not promises and committee.decides_at_once(vote.ballot, vote.value)
     members = {promise.member for promise in promises}
     if len(members) < len(promises) or not members <= {*committee.members} or len(members) < committee.majority:
         return False

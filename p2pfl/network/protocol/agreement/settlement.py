@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, empty_signature, turn
+from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, empty_signature
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Believe,
+    Certify,
     Contradicted,
     Doubt,
     Effect,
@@ -33,8 +34,8 @@ from p2pfl.network.protocol.agreement.attempt_reports import (
     encode_outcome,
     outcome,
 )
+from p2pfl.network.protocol.agreement.turns import turn
 from p2pfl.network.protocol.wire.verdict_messages import (
-    COMMITS,
     REPORTS,
     Agreed,
     Committee,
@@ -44,10 +45,14 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Report,
     Reports,
     Value,
+    Vote,
 )
 
 PAUSES = 2
 """Pauses that the owner has to decide once all reports are there, before the next member begins a ballot."""
+
+GRACE = 0.25
+"""Pauses that all members of the committee have at least to accept the proposal, before a majority suffices."""
 
 
 @dataclass
@@ -71,6 +76,8 @@ class Settlement:
         Record of an earlier incarnation of the peer.
     pause, sign, incarnation
         See :class:`~p2pfl.network.protocol.agreement.agreement.Agreement`.
+    withholders
+        Members for whose acceptance this peer does not wait, because they have withheld one before.
 
     Examples
     --------
@@ -91,7 +98,10 @@ class Settlement:
     pause: float = 1.0
     sign: Sign = field(default=empty_signature, repr=False)
     incarnation: int = 0
+    withholders: frozenset[str] = frozenset()
     agreement: Agreement = field(init=False)
+    accepted: set[str] = field(default_factory=set)
+    """Other members of the committee that have sent this peer their acceptance in the owner's ballot."""
     failed: str | None = None
     """Member that has reported the first failure that this peer knows of."""
     _own: Report | None = None
@@ -105,6 +115,9 @@ class Settlement:
     _early: dict[str, tuple[int, MessageReceived]] = field(default_factory=dict)  # by member, a request before its turn
     _requests: dict[str, float] = field(default_factory=dict)  # by member, the time of its last one
     _repeats: dict[str, float] = field(default_factory=dict)  # by member, when it last got everything again
+    _requested: bool = False  # this member has asked the committee before it proposed
+    _proposed: float = math.inf  # time at which this member, the owner, has proposed that the attempt counts
+    _carried: float = math.inf  # time at which a majority had accepted it
     _announced: bool = False
     _overtaken: bool = False  # this member had promised a later ballot than the one that decides
 
@@ -136,6 +149,8 @@ class Settlement:
             return []
         if isinstance(message, Reports):
             return self._receive_reports(sender, message, now=now)
+        if isinstance(message, Vote) and not message.final and message.ballot == self.committee.first:
+            self.accepted |= {sender} & {*self.committee.members}
         received = MessageReceived(sender, message)
         if not isinstance(message, Prepare):
             return [*self._handle(received, now=now), *self._reconsider(now=now)]
@@ -169,6 +184,7 @@ class Settlement:
         """Ask the committee and other peers for the decision, with this peer's report, which may be lost."""
         if self._own is None or self.decision is not None:
             return []
+        self._requested |= self._proposed == math.inf
         return self._send((*self.committee.members, *others), Reports(self.subject, (self._own,)))
 
     # ------------------------------------------------------------------ results
@@ -190,6 +206,18 @@ class Settlement:
     def seated(self) -> bool:
         """True if the peer is a member of the committee."""
         return self.me in self.committee.members
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Members of the committee that have not accepted what this peer has proposed, although they could.
+
+        No other peer can bring a healthy member into this set. A member can accept unless it has promised another
+        ballot. It promises none before it has the reports of all. It has this peer's report from this peer, with the
+        proposal, unless this peer has asked the committee before.
+        """
+        if self._proposed == math.inf or self._requested:
+            return frozenset()
+        return frozenset(self.committee.members) - self.accepted - self._gone - {self.me}
 
     @property
     def silent(self) -> frozenset[str]:
@@ -315,17 +343,29 @@ class Settlement:
         questioned = self.agreement.questioned
         if questioned is not None and self._believes(questioned):
             effects += self._handle(Believe(questioned), now=now)
+        effects += self._insist(now=now)
         if not self._doubted and self._ready < math.inf:
-            due = self._ready + (0 if self._hopeless else PAUSES * self.pause)
+            due = self._ready + (0 if self.committee.owner in self._gone else PAUSES * self.pause)
             effects += self._begin_doubt(now=now) if now >= due else [TickAt(due)]
         return effects
 
-    @property
-    def _hopeless(self) -> bool:
-        """True if the first ballot cannot decide, because its owner or a member that has to accept is gone."""
-        gone = self._gone.intersection(self.committee.members)
-        wanted = self.agreement.wanted
-        return self.committee.owner in gone or bool(gone and wanted is not None and wanted.startswith(COMMITS))
+    def _insist(self, *, now: float) -> list[Effect]:
+        """Let a majority suffice in this peer's ballot, once the others had as long again to accept as it took.
+
+        A majority is there without the malicious members, so they cannot prolong this.
+        """
+        accepted, seats = self.agreement.record.accepted, self.committee
+        if self.me != seats.owner or accepted is None or not seats.decides_at_once(accepted.ballot, accepted.value):
+            return []
+        self._proposed = min(self._proposed, now)
+        if len(self.accepted) + 1 < seats.majority:
+            return []
+        self._carried = min(self._carried, now)
+        missing = {*seats.members} - self.accepted - {self.me}
+        due = max(2 * self._carried - self._proposed, self._proposed + GRACE * self.pause)
+        if missing <= self._gone | self.withholders or now >= due:
+            return self._handle(Certify(), now=now)
+        return [TickAt(due)]
 
     def _begin_doubt(self, *, now: float) -> list[Effect]:
         """Begin to decide without the owner, and let the others know the reports that they may lack."""

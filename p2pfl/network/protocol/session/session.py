@@ -18,6 +18,7 @@ from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.decisions.commits import Commits
+from p2pfl.network.protocol.session.decisions.withholders import Withheld
 from p2pfl.network.protocol.session.message_receiver import MessageReceiver
 from p2pfl.network.protocol.session.model_sender import ModelSender
 from p2pfl.network.protocol.session.model_wait import ModelWait
@@ -208,6 +209,10 @@ class Session:
         """Proofs against neighbours that have signed models or votes that contradict each other, by name."""
         return self.mailbox.proofs | ({} if self.commits is None else self.commits.ballots.proofs)
 
+    def take_withheld(self) -> list[Withheld]:
+        """Return the members of committees that have withheld their acceptance from this peer, since the last call."""
+        return [] if self.commits is None else self.commits.ballots.withholders.take()
+
     @property
     def records(self) -> tuple[VerdictRecord, ...]:
         """Records of the agreements to make durable, in order."""
@@ -302,7 +307,7 @@ class Session:
     def _resume(self, event: requests.Resume) -> None:
         """Resume from a checkpoint, without the ledger entries of incarnations that have ended since."""
         ledgers, progress = self.shared.ledgers, self.shared.progress
-        ledgers.turn(event.page, event.rows, round=event.round)
+        ledgers.turn(event.page, event.rows, round=event.round, late=event.late)
         for peer in progress.places:
             ledgers.revive(peer, progress.entered[peer])
 

@@ -255,16 +255,17 @@ class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
 
 
 class Proposal(msgspec.Struct, frozen=True, array_like=True, tag="proposal"):
-    """Value that the proposer of a ballot above the first was free to choose, with the proof that it was.
+    """Value that the proposer of a ballot was free to choose, with the proof that it was.
 
     Attributes
     ----------
     vote
         Acceptance of the proposer.
     promises
-        Promises of a majority for the ballot, without their own proofs.
+        Promises of a majority for the ballot, without their own proofs; empty in the first ballot.
     proof
-        Acceptances that prove the highest vote that the promises report; empty if they report none.
+        Acceptances that prove the highest vote that the promises report; empty if they report none. In the first
+        ballot those of a majority, which let all members vote.
     """
 
     vote: Vote

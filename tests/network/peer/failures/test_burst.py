@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from listener import connected, send
 from p2pfl.core.errors import BrokerError
 from p2pfl.network.protocol.interface.requests import Gather
 from p2pfl.network.transport.mqtt import MqttTransport
+from ports import reserved_port
+from waiting import DEADLINE
 
 COUNT, LENGTH = 4000, 1000
 """Messages of 4 KB, of which a default mosquitto queues 1,000."""
@@ -55,7 +56,7 @@ class Default:
             file.writelines(f"{line}\n" for line in more)
         process = await asyncio.create_subprocess_exec("mosquitto", "-c", self.file, stderr=subprocess.DEVNULL)
         try:
-            await asyncio.wait_for(self._reached(), 10)
+            await asyncio.wait_for(self._reached(), DEADLINE)
             yield
         finally:
             process.terminate()
@@ -96,10 +97,12 @@ class Default:
     params=[(1, "bare"), (0, "bare"), (1, "TLS"), (0, "TLS")], ids=lambda given: f"QoS {given[0]} {given[1]}"
 )
 def broker(request, tmp_path):
-    qos, how = request.param
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with reserved_port() as port:
+        yield configured(*request.param, port, tmp_path)
+
+
+def configured(qos, how, port, tmp_path):
+    """A mosquitto that listens on a port."""
     lines, ca = [f"listener {port} 127.0.0.1", "allow_anonymous true"], None
     if how == "TLS":
         ca, certificate, key = authority(tmp_path)
@@ -165,5 +168,5 @@ async def test_the_same_burst_through_a_link_loses_nothing(broker, count, length
 async def test_what_a_broker_drops_of_large_models_is_sent_again(broker):
     async with broker.running(*NARROW):
         _, arrived = await through_a_link(broker, count=FEWER, length=LONGER)
-        assert await asyncio.wait_for(broker.dropped(), 30) > 0
+        assert await asyncio.wait_for(broker.dropped(), DEADLINE) > 0
     assert arrived == FEWER

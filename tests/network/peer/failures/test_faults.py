@@ -15,6 +15,7 @@ from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import MemoryTransport
 from swarms import SMALL, live, timeless
+from waiting import DEADLINE
 
 
 async def killed(peer, *, when):
@@ -37,7 +38,7 @@ async def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_o
     ]
     experiment = read(SMALL, changes=changes)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE):
         transport = MemoryTransport()
         victim = Peer("peer1", plan(experiment, only=["peer1"]), transport=transport)
 
@@ -78,7 +79,7 @@ def test_an_outage_longer_than_patience_is_survived():
 async def test_a_strangers_word_on_a_neighbours_state_topic_ends_nobodys_run(word):
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", "rounds=20"])
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(DEADLINE):
         transport = MemoryTransport()
         running = asyncio.create_task(live(experiment, transport))
         async with transport.join("mallory") as mallory:
@@ -100,7 +101,7 @@ def test_grid_rows_wider_than_the_models_numbers_arrive():
 async def test_a_mass_that_no_peer_can_have_is_not_mixed():
     experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=3", "gossip.steps=1"])
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE):
         transport = MemoryTransport()
         malicious = Peer("peer2", plan(experiment, only=["peer2"]), transport=transport)
         heavy = replace(malicious.plan.algorithm.average, mean_samples=1e-9)

@@ -16,7 +16,7 @@ from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
-from waiting import wait_until
+from waiting import DEADLINE, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def agree(experiment, ended):
 async def test_a_broker_that_restarts_in_the_middle_of_a_run_changes_nothing(privacy, wills, persistent):
     experiment, alive = read(SMALL, changes=[*RING, *privacy]), {}
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(DEADLINE):
         broker = MemoryTransport()
         running = asyncio.create_task(
             live(experiment, LastingTransport([broker], backoff=SOON), source=SOURCE, alive=alive)
@@ -65,9 +65,9 @@ async def test_a_broker_that_restarts_in_the_middle_of_a_run_changes_nothing(pri
 
 
 async def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
-    experiment, alive = read(SMALL, changes=[*RING, "transport.patience=0.6"]), {}
+    experiment, alive = read(SMALL, changes=[*RING, "transport.patience=2.0"]), {}
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(DEADLINE):
         broker = MemoryTransport()
         running = asyncio.create_task(
             live(experiment, LastingTransport([broker], backoff=SOON), source=SOURCE, alive=alive)
@@ -75,7 +75,7 @@ async def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
         await wait_until(lambda: reached(alive, (2, 1)), "a peer is in round 2")
         broker.stop()
         await wait_until(
-            lambda: all(peer.connection.channel.away > 1.2 for peer in alive.values()), "all peers are away"
+            lambda: all(peer.connection.channel.away > 2.5 for peer in alive.values()), "all peers are away"
         )
         assert not any(peer.progress.connected for peer in alive.values())
         broker.start()
@@ -115,7 +115,7 @@ async def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
             ended |= await task
         return ended
 
-    ended = await asyncio.wait_for(main(), 40)
+    ended = await asyncio.wait_for(main(), DEADLINE)
     neighbour = ended["peer1"].records
     assert any("peer0" in record.missed for record in neighbour)
     assert not neighbour[-1].missed
@@ -134,7 +134,7 @@ async def test_a_peer_without_a_broker_gives_up_with_one_sentence():
         await running
 
     with pytest.raises(BaseExceptionGroup) as caught:
-        await asyncio.wait_for(main(), 40)
+        await asyncio.wait_for(main(), DEADLINE)
     assert caught.group_contains(TransportError, match="raise transport.outage")
 
 

@@ -21,7 +21,7 @@ from p2pfl.privacy.keys import FirstUse, Identity, Roster, SeededSource
 from p2pfl.results.notices.kinds import AnnouncementAhead, ClockBehind
 from restarts import HeldTraining, RestartablePeers
 from swarms import SMALL
-from waiting import wait_until
+from waiting import DEADLINE, wait_until
 
 ADA, OTHER = (Identity.generate(SeededSource(seed), peer="ada") for seed in (7, 8))
 BOB = Identity.generate(SeededSource(9), peer="bob")
@@ -136,7 +136,7 @@ def asked(transport):
 
 
 async def test_what_the_broker_retains_under_a_name_is_found_and_no_connection_is_left():
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE):
         broker = MemoryTransport()
         async with broker.join("bob") as bob:
             assert await asked(broker) is None
@@ -165,8 +165,8 @@ async def test_a_claim_that_the_broker_drops_is_repeated_and_one_that_never_retu
             assert await asked(broker) == said(5)
         return len(dropped)
 
-    assert await asyncio.wait_for(scenario(2), 20) == 2
-    assert await asyncio.wait_for(scenario(100), 20) == incarnation.MAX_CLAIMS
+    assert await asyncio.wait_for(scenario(2), DEADLINE) == 2
+    assert await asyncio.wait_for(scenario(100), DEADLINE) == incarnation.MAX_CLAIMS
 
 
 # ---------------------------------------------------------------------- peers that start again

@@ -13,6 +13,7 @@ from p2pfl.results.spending.meter import Meter
 from restarts import HeldTraining, RestartablePeers
 from sourcing import shared_source
 from swarms import SMALL, live
+from waiting import DEADLINE
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +53,7 @@ async def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(
     """All are killed three times in the third round of four, and go back to its beginning."""
     experiment = read(SMALL, changes=SAMPLES)
 
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(DEADLINE):
         lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         for life in range(3):
             lives.start(resume=life > 0, at=2 if life else None)

@@ -10,6 +10,7 @@ from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import FirstUse, Identity, Roster, SecretSource
 from swarms import SMALL
+from waiting import DEADLINE
 
 
 def test_without_settings_an_identity_lasts_for_one_run_and_trust_is_on_first_use():
@@ -79,7 +80,7 @@ async def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leav
             await peer.run()
 
     monkeypatch.setattr(Streams, "put", putting)
-    async with asyncio.timeout(50), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as group:
         for name in names:
             group.create_task(one(name))
     assert {"peer1", "peer2"} in known[0] or {"peer0", "peer2"} in known[0] or {"peer0", "peer1"} in known[0]

@@ -11,6 +11,7 @@ from p2pfl.network.protocol.agreement import agreement, proofs
 from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.agreement.agreement_effects import (
     Believe,
+    Certify,
     Doubt,
     MessageReceived,
     Propose,
@@ -96,6 +97,9 @@ class Chaos:
 
     def disturb(self, name):
         """Let a member begin a ballot, or crash and come back with its record."""
+        if name == self.committee.owner and self.source.random() < 0.5:
+            self.submit(name, Certify())
+            return
         if self.source.random() < 0.2:
             self.honest[name] = self.make(name, SUBJECT, self.committee, self.honest[name]._durable)
             return
@@ -162,6 +166,8 @@ class Chaos:
 
     def propose(self, name, to):
         """Propose what some of the promises for a ballot of its own allow, with those of all malicious members."""
+        if name == self.committee.owner:
+            self.certify(name, to)
         own = [each for each in self.ballots if each.proposer == name]
         if not own:
             return
@@ -175,6 +181,16 @@ class Chaos:
         if value is not None:
             proof = next((each.proof for each in few if each.value == value), ())
             self.send(name, to, Proposal(Vote(SUBJECT, name, ballot, value, final=False), tuple(few), proof))
+
+    def certify(self, name, to):
+        """Show acceptances that were sent in the first ballot, and false ones, if they are a majority."""
+        value, first = self.source.choice(VALUES), self.committee.first
+        shown = {each: Vote(SUBJECT, each, first, value, final=False) for each in self.malicious}
+        for each in self.sent:
+            if isinstance(each, Vote) and (each.ballot, each.value, each.final) == (first, value, False):
+                shown[each.member] = each
+        if len(shown) >= self.committee.majority:
+            self.send(name, to, Proposal(shown[name], (), tuple(shown.values())))
 
     def decide(self, name, to):
         """Send a decision if the votes or acceptances that were sent, and false ones, prove it."""

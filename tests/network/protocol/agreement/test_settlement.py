@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.network.protocol.agreement.agreement_effects import Contradicted, Send, StoreRecord, TickAt
+from p2pfl.network.protocol.agreement.agreement_effects import Contradicted, MemberRecord, Send, StoreRecord, TickAt
 from p2pfl.network.protocol.agreement.attempt_reports import (
     FAILED,
     AttemptOutcome,
@@ -10,7 +10,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import (
     decode_outcome,
     encode_outcome,
 )
-from p2pfl.network.protocol.agreement.settlement import PAUSES, Settlement
+from p2pfl.network.protocol.agreement.settlement import GRACE, PAUSES, Settlement
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,
     SEATS,
@@ -260,12 +260,100 @@ def test_the_next_member_begins_a_ballot_if_the_owner_does_not_decide_in_time():
     assert sent(asked, Reports) == [(("ada", "eve", "mia"), said(*NAMES))]  # that none of them lacks one
 
 
-@pytest.mark.parametrize(("value", "hopeless"), [(complete(), True), (FAILED, False)])
-def test_if_a_member_is_gone_that_has_to_accept_the_next_one_begins_a_ballot_at_once(value, hopeless):
-    bob, _ = reporting("bob", "ada", "eve", "mia", value=value)
-    effects = written(bob, bob.doubt(gone=["mia"], slow=(), now=0.5), now=0.5)
-    effects += written(bob, bob.tick(now=0.5), now=0.5)
-    assert bool(sent(effects, Prepare)) is hopeless
+def carried(made, *names, now):
+    """What follows acceptances of members at the owner."""
+    found = []
+    for name in names:
+        found += written(made, made.receive(name, proposed(COUNTS, name), now=now), now=now)
+    return found
+
+
+def test_if_a_member_does_not_accept_a_majority_votes_after_as_long_again_as_it_took():
+    ada, _ = reporting("ada", "bob", "eve", "mia", pause=2.0)
+    effects = carried(ada, "bob", "eve", now=0.4)
+    assert {*ticks(effects)} == {0.8, 2.0 * PAUSES}
+    assert not sent(written(ada, ada.tick(now=0.75), now=0.75), Proposal)
+    proof = tuple(proposed(COUNTS, name) for name in NAMES[:3])
+    asked = written(ada, ada.tick(now=0.8), now=0.8)
+    assert sent(asked, Proposal) == [(NAMES[1:], Proposal(proof[0], (), proof))]
+    assert not sent(written(ada, ada.tick(now=0.9), now=0.9), Proposal)
+    for name in NAMES[1:3]:
+        assert ada.outcome is None
+        effects = written(ada, ada.receive(name, Vote(PLACE, name, FIRST, COUNTS), now=1.0), now=1.0)
+    assert ada.outcome == AttemptOutcome(True, NAMES)
+    assert [to for to, _ in sent(effects, Decision)] == [NAMES[1:]]
+
+
+def test_members_have_a_part_of_a_pause_to_accept_however_fast_a_majority_is():
+    ada, _ = reporting("ada", "bob", "eve", "mia", pause=2.0)
+    assert min(ticks(carried(ada, "bob", "eve", now=0.01))) == 2.0 * GRACE
+
+
+def test_without_acceptances_of_a_majority_nobody_votes():
+    ada, _ = reporting("ada", "bob", "eve", "mia")
+    effects = carried(ada, "bob", now=0.1) + written(ada, ada.tick(now=1.9), now=1.9)
+    assert not sent(effects, Proposal)
+    assert ada.agreement.record.voted is None
+
+
+@pytest.mark.parametrize("why", ["gone", "withheld before"])
+def test_nobody_waits_for_the_acceptance_of_a_member_that_is_gone_or_has_withheld_one_before(why):
+    ada, _ = reporting("ada", "bob", "eve", "mia", withholders=frozenset({"mia"} if why == "withheld before" else ()))
+    if why == "gone":
+        written(ada, ada.doubt(gone=["mia"], slow=(), now=0.1))
+    assert not sent(carried(ada, "bob", now=0.1), Proposal)
+    assert sent(carried(ada, "eve", now=0.1), Proposal)
+
+
+def test_who_votes_with_the_owner_sends_its_vote_to_the_owner_alone_whether_or_not_it_believes_the_proposal():
+    bob = settlement()
+    proof = tuple(proposed(COUNTS, name) for name in ("ada", "eve", "mia"))
+    effects = written(bob, bob.receive("ada", Proposal(proof[0], (), proof), now=0.0))
+    assert sent(effects, Vote) == [(("ada",), Vote(PLACE, "bob", FIRST, COUNTS))]
+    assert bob.agreement.record.accepted is None
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        (),
+        tuple(proposed(COUNTS, name) for name in ("ada", "eve")),
+        (proposed(COUNTS),) * 3,
+        tuple(Vote(PLACE, name, FIRST, COUNTS) for name in ("ada", "eve", "mia")),
+        tuple(proposed(JOINED, name) for name in ("ada", "eve", "mia")),
+    ],
+    ids=["nothing", "few", "one member's", "votes", "another outcome"],
+)
+def test_nobody_votes_with_the_owner_without_acceptances_of_a_majority(proof):
+    bob = settlement()
+    assert not sent(written(bob, bob.receive("ada", Proposal(proposed(COUNTS), (), proof), now=0.0)), Vote)
+    assert bob.agreement.record.voted is None
+
+
+def test_nobody_votes_in_a_ballot_below_one_that_it_has_promised():
+    bob = settlement(record=MemberRecord(Ballot(1, "eve")))
+    proof = tuple(proposed(COUNTS, name) for name in ("ada", "eve", "mia"))
+    assert not written(bob, bob.receive("ada", Proposal(proof[0], (), proof), now=0.0))
+
+
+def test_a_member_withholds_if_the_owner_has_its_report_and_not_its_acceptance():
+    ada, _ = reporting("ada", "bob", "eve")
+    assert ada.withheld == frozenset()  # nothing is proposed
+    written(ada, ada.receive("mia", said("mia"), now=0.0))
+    carried(ada, "bob", now=0.1)
+    assert ada.withheld == {"eve", "mia"}
+    written(ada, ada.doubt(gone=["eve"], slow=(), now=0.2), now=0.2)
+    assert ada.withheld == {"mia"}
+    carried(ada, "mia", now=9.0)  # late
+    assert ada.withheld == frozenset()
+
+
+def test_a_member_that_may_have_promised_before_the_owner_proposed_is_not_said_to_withhold():
+    """Whoever has reported to others alone lets them doubt the owner; they need its report too, which it repeats."""
+    ada, _ = reporting("ada", "bob", "eve")
+    ada.request()
+    written(ada, ada.receive("mia", said("mia"), now=4.0), now=4.0)
+    assert ada.withheld == frozenset()
 
 
 def test_if_the_owner_is_gone_the_next_member_begins_a_ballot_at_once():

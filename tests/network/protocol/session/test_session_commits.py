@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from ballots import AGAIN, cast, reported
+from ballots import AGAIN, COUNTS, cast, decision, kept, prepare, reported
 from commit_sessions import NAMES, Swarm
 from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutcome, complete, encode_outcome
-from p2pfl.network.protocol.interface.effects import Concluded, Fail, Missing, Undecided
+from p2pfl.network.protocol.interface.effects import Concluded, Fail, Missing, Publish, Undecided
 from p2pfl.network.protocol.interface.requests import Begin, Expect, Open, ReportAttempt, Try
 from p2pfl.network.protocol.wire.verdict_messages import SEATS, Decision, Prepare, Reports, Vote
 from sessions import LIFE, announced, arrived, heartbeat, met, session
@@ -323,6 +323,35 @@ def test_a_member_votes_the_same_after_a_restart():
     assert again.commits.records() == kept
     again.handle(Try(0, 0, NAMES), now=0.0)
     assert again.commits.records() == kept
+
+
+def test_a_member_that_has_restarted_answers_with_the_decision_that_it_has_stored():
+    """It does so although it does not take part in that attempt any more."""
+    four = Swarm()
+    owner, counted = four.owner, Concluded(committed=True, members=NAMES)
+    for name in NAMES:
+        four.ask(name, ReportAttempt(complete=True))
+    while not four.answers[owner]:
+        four.ask(*four.queue.popleft())
+    four.queue.clear()
+    kept = four.sessions[owner].commits.records()
+    four.sessions[owner] = met(owner, others=four.others(owner), keeps=True, names=NAMES, commits=True)
+    four.sessions[owner].commits.restore(kept)
+    four.wait(2.5)
+    assert {name: four.answers[name] for name in four.others(owner)} == alike(four.others(owner), counted)
+
+
+@pytest.mark.parametrize("message", [prepare("bob", 1), reported("bob", complete())])
+def test_a_decision_from_before_a_restart_answers_requests_alone(message):
+    decided = kept(0, decided=decision(cast("ada", 0, "ada", COUNTS), cast("bob", 0, "ada", COUNTS)))
+    again = met("ada", others=("bob", "dan", "eve"), keeps=True, names=NAMES, commits=True)
+    assert not [each for each in again.handle(arrived("bob", message), now=0.0) if isinstance(each, Publish)]
+    again.commits.restore([decided])
+    published = [each for each in again.handle(arrived("bob", message), now=0.0) if isinstance(each, Publish)]
+    assert published == [Publish("in/bob", decided.record.decided)]
+    for other in (reported("dan", complete()), cast("bob", 0, "ada", COUNTS), decided.record.decided):
+        assert not [each for each in again.handle(arrived("bob", other), now=0.0) if isinstance(each, Publish)]
+    assert again.commits.records() == (decided,)
 
 
 def test_decisions_of_an_earlier_run_from_the_same_checkpoint_are_not_believed():

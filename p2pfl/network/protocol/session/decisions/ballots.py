@@ -21,10 +21,20 @@ from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE, Statements
+from p2pfl.network.protocol.session.decisions.withholders import Withholders
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.trailer import SignedStatement
-from p2pfl.network.protocol.wire.verdict_messages import Contradiction, Place, Promise, Statement, draw_committee
+from p2pfl.network.protocol.wire.verdict_messages import (
+    Agreed,
+    Contradiction,
+    Place,
+    Prepare,
+    Promise,
+    Reports,
+    Statement,
+    draw_committee,
+)
 
 
 @dataclass
@@ -44,6 +54,8 @@ class Ballots:
         Settlements, by round and attempt.
     wake
         Time at which one has to decide.
+    withholders
+        Members that have withheld their acceptance from this peer.
     """
 
     shared: Shared
@@ -51,6 +63,7 @@ class Ballots:
     proofs: dict[str, Proof] = field(default_factory=dict)
     open: dict[Place, Settlement] = field(default_factory=dict)
     wake: float = math.inf
+    withholders: Withholders = field(default_factory=Withholders)
     statements: Statements = field(init=False)
     _kept: dict[Place, MemberRecord] = field(default_factory=dict)  # of an earlier incarnation
     _queue: list[Place] = field(default_factory=list)  # with records to store
@@ -72,6 +85,7 @@ class Ballots:
             self._kept.pop(place, BLANK),
             sign=self.statements.sign,
             incarnation=me.incarnation,
+            withholders=frozenset(self.withholders.last),
         )
         return self.open[place]
 
@@ -125,6 +139,19 @@ class Ballots:
                     self.wake = min(self.wake, when)
                 case Contradicted(one, other) if one.member in self.shared.membership.up:
                     self.exclude_contradictor(one, other)
+
+    def answer(self, sender: str, message: Agreed) -> None:
+        """Answer a request about an attempt on which this peer has a decision from before it restarted."""
+        match message:
+            case Prepare():
+                asks = True
+            case Reports(reports=reports):
+                asks = any(each.member == sender for each in reports)
+            case _:
+                asks = False
+        decision = self._kept.get(message.subject, BLANK).decided
+        if asks and decision is not None:
+            self.shared.publish(f"in/{sender}", decision)
 
     # ------------------------------------------------------------------ contradictions
 

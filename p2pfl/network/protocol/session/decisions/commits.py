@@ -52,6 +52,7 @@ class Commits:
     ballots: Ballots = field(init=False)
     admissions: Admissions = field(init=False)
     _place: Place = Place(-1, -1)  # attempt that this peer has begun last  # noqa: RUF009
+    _before: Place = Place(-1, -1)  # the one before it  # noqa: RUF009
     _members: tuple[str, ...] = ()
     _asked: ReportAttempt | None = None
     _since: float = 0.0
@@ -78,9 +79,10 @@ class Commits:
 
     def begin(self, asked: Try) -> None:
         """Begin an attempt, and handle the messages about it that came early."""
-        before, self._place, self._members = self._place, Place(asked.round, asked.attempt), asked.members
+        self._before, self._place = self._place, Place(asked.round, asked.attempt)
+        self._members = asked.members
         self.shared.abandoned, self._ballots = False, {}
-        self.ballots.keep([before], oldest=asked.round - 1)
+        self.ballots.keep([self._before], oldest=asked.round - 1)
         self.ballots.begin(self._place, self._members)
         self.admissions.begin(*self._place, self._members)
         taking_part = {peer: each for peer, each in self.admissions.incarnations.items() if each != RESTARTED}
@@ -133,6 +135,7 @@ class Commits:
             self._hold(sender, message, place)
         settlement = self.ballots.open.get(place)
         if settlement is None:
+            self.ballots.answer(sender, message)
             return
         if isinstance(message, Reports):
             message = self._checked(sender, message, settlement)
@@ -225,7 +228,8 @@ class Commits:
         present = self.shared.membership.present | {self.shared.me.peer}
         gone = [peer for peer in watched if peer not in present or self._has_restarted(peer)]
         waits = settlement.seated and self._asked is not None
-        slow = [peer for peer in settlement.silent if now >= self._slow(peer)] if waits else []
+        may_be_slow = waits and now >= self._since + self.shared.patience
+        slow = [peer for peer in settlement.silent if now >= self._slow(peer)] if may_be_slow else []
         self.ballots.do(self._place, settlement.doubt(gone=gone, slow=slow, now=now))
 
     @property
@@ -269,10 +273,13 @@ class Commits:
         outcome = settlement.outcome
         if outcome is not None:
             self._asked, self.shared.abandoned = None, False
+            if self._before in self.ballots.open:
+                present = frozenset(peer for peer in self._members if not self._is_gone(peer))
+                self.ballots.withholders.note(self.ballots.open[self._before], present=present)
             for peer in sorted({*self._members} - {*outcome.members, self.shared.me.peer}):
                 self._leave_out(peer)
             self.shared.do(Concluded(outcome.committed, self._next_members(outcome), settlement.failed))
-        elif self.shared.now >= self._deadlines()[-1]:
+        elif self.shared.now >= self._since + self.shared.patience and self.shared.now >= self._deadlines()[-1]:
             waits, self._asked = self.waits, None
             self.shared.do(Undecided(waits))
 

@@ -7,7 +7,7 @@
 #   STATE    keys, experiment and runs    (default: /var/lib/p2pfl/@NAME@-@PEER@; without root
 #            ~/.local/state/p2pfl/@NAME@-@PEER@; root's unit sees none below /home, /root or /tmp)
 #   UNITS    where the systemd unit goes  (default: /etc/systemd/system; without root ~/.config/systemd/user)
-#   PYTHON   the Python to use, @LOWEST@ to @HIGHEST@  (default: python3)
+#   PYTHON   the Python to use, @PYTHONS@  (default: python3)
 #   WHEELS   a folder with all packages, for a device without internet  (default: wheels/ beside this script, which
 #            p2pfl deploy --wheels fills); hashes are checked all the same
 #   ONLY=packages     install the packages, and make no keys: for an image of containers
@@ -50,7 +50,7 @@ if [ "${ENVIRONMENT:-no}" != yes ]; then
     [ ! -x "$prefix/bin/python" ] || python=$prefix/bin/python
     "$python" -c 'import sys; low, high = ([int(part) for part in each.split(".")] for each in sys.argv[1:])
 sys.exit(not low <= list(sys.version_info[:2]) <= high)' @LOWEST@ @HIGHEST@ ||
-        fail "this bundle is for Python @LOWEST@ to @HIGHEST@ and $python is $("$python" --version 2>&1 || echo missing); set PYTHON, and another PREFIX if it has an environment"
+        fail "this bundle is for Python @PYTHONS@ and $python is $("$python" --version 2>&1 || echo missing); set PYTHON, and another PREFIX if it has an environment"
     "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python lacks the module venv; install the package python3-venv"
 fi
 
