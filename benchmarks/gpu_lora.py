@@ -1,6 +1,6 @@
 """Memory and speed of peers on one GPU that fine-tune adapters of one shared base of a billion parameters.
 
-    python -m benchmarks.gpu_lora [--peers 1 2 4 8] [--rounds 4] [--steps 4] [--batch 8] [--length 1024] [--rank 16]
+    python -m benchmarks.gpu_lora [--peers 1 2 4 8] [--rounds 3] [--steps 2] [--batch 8] [--length 1024] [--rank 16]
     python -m benchmarks.gpu_lora --tiny --device cpu
 
 A random Llama of the shape of Llama 3.2 1B, in bfloat16, made from its configuration; LoRA in all its layers, and a
@@ -98,7 +98,7 @@ def make_trainer(model: Any, number: int, options: argparse.Namespace) -> Any:
         per_device_eval_batch_size=TESTED,
         learning_rate=1e-4,
         lr_scheduler_type="cosine",
-        warmup_steps=2,
+        warmup_steps=1,
         optim="adamw_torch_fused",
         bf16=True,
         logging_nan_inf_filter=False,  # it would wait for the card at each step
@@ -167,9 +167,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument(
-        "--rounds", type=int, default=4, help="at least 3, of which the first and the last do not count"
+        "--rounds", type=int, default=3, help="at least 3, of which the first and the last do not count"
     )
-    parser.add_argument("--steps", type=int, default=4, help="of a peer in a round")
+    parser.add_argument("--steps", type=int, default=2, help="of a peer in a round")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=1024, help="tokens of a sequence")
     parser.add_argument("--rank", type=int, default=16)

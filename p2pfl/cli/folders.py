@@ -67,14 +67,18 @@ def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
     InputError
         It holds another experiment.
     """
-    named = re.compile(rf"{re.escape(experiment.name)}-(\d{{8}}-\d{{6}})-{re.escape(peer)}(?:\.\d+)?")
+    folder = newest_of(runs, experiment.name, peer=peer)
+    if folder is not None:
+        check_same(experiment, folder, read_experiment(folder))
+    return folder
+
+
+def newest_of(runs: str, name: str, *, peer: str) -> Path | None:
+    """Return the newest run directory of experiments of a name and a peer; ``None`` if there is none."""
+    named = re.compile(rf"{re.escape(name)}-(\d{{8}}-\d{{6}})-{re.escape(peer)}(?:\.\d+)?")
     matches = [(match[1], each) for each in Path(runs).glob("*/") if (match := named.fullmatch(each.name))]
     candidates = [(when, (each / "experiment.toml").stat().st_mtime_ns, each) for when, each in matches if begun(each)]
-    if not candidates:
-        return None
-    folder = max(candidates)[2]
-    check_same(experiment, folder, read_experiment(folder))
-    return folder
+    return max(candidates)[2] if candidates else None
 
 
 def newest(runs: str) -> Path | None:

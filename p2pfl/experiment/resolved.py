@@ -398,7 +398,6 @@ class Plan:
             and (key, value) != ("learning.dtype", "mixed")  # parameters are those of float32
         }
         options = self.experiment.data.options
-        edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
         model = {key: value for key, value in self.experiment.model.options.items() if key != "path"}
         settings |= {"model.options": str(model)} if model else {}
         start = self._public(self.learner.start(self.topology.peers[:1])[0])
@@ -413,7 +412,7 @@ class Plan:
         if (former := FormerModels.of(self.experiment)) is not None:
             settings["start"] = former.identity(self.federation.peers)
         return settings | {
-            "topology": _digest(edges.encode()),
+            "topology": digest_edges([self.topology.at(phase).edges for phase in range(self.topology.period)]),
             "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),
             "features": _features(self.federation),
             "keys": "epochs-v1",
@@ -426,6 +425,11 @@ class Plan:
             "steps": str(self.gossip.steps),
             "classes": str(self.federation.dataset.classes),
         }
+
+
+def digest_edges(phases: Sequence[object]) -> str:
+    """Return the digest by which peers compare their graphs, of the edges in each phase of a period."""
+    return _digest(repr([*phases]).encode())
 
 
 def _features(federation: Federation) -> str:

@@ -20,7 +20,7 @@ from p2pfl.learning.steps.batching import DeviceSamples
 from p2pfl.learning.steps.training import Engine, StackedLearner
 
 SAMPLES_PER_CHUNK = 256
-"""Largest number of samples of a row that are evaluated at once."""
+"""Largest number of samples of a row that are evaluated at once, unless one row has a device for itself."""
 
 
 PADDED_SAMPLES = 32
@@ -136,7 +136,10 @@ def _outputs(
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
     where = to_device(torch.from_numpy(chosen), rows.device)  # [K]
     tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
-    for index, real in _common(part) if shared else _chunks(part, chosen):
+    most = SAMPLES_PER_CHUNK
+    if len(chosen) == 1 and rows.device.type != "cpu":  # as many as fill a block, since each call costs the same
+        most *= max(1, engine.block(SAMPLES_PER_CHUNK))
+    for index, real in _common(part, most) if shared else _chunks(part, chosen, most):
         features = learner.features[index]  # [B, *shape] or [K, B, *shape]
         targets = learner.targets[index]  # [B, ...] or [K, B, ...]
         targets = targets.expand(len(chosen), *targets.shape) if shared else targets  # [K, B]
@@ -145,10 +148,10 @@ def _outputs(
         yield where, outputs, targets, real
 
 
-def _common(part: DeviceSamples) -> Iterator[tuple[torch.Tensor | slice, torch.Tensor]]:
-    """Yield positions ``[B]`` of a chunk of samples that all rows share, and a mask of the real ones."""
-    for low in range(0, len(part.samples), SAMPLES_PER_CHUNK):
-        positions = part.samples[low : low + SAMPLES_PER_CHUNK]
+def _common(part: DeviceSamples, most: int = SAMPLES_PER_CHUNK) -> Iterator[tuple[torch.Tensor | slice, torch.Tensor]]:
+    """Yield positions ``[B]`` of at most so many samples that all rows share, and a mask of the real ones."""
+    for low in range(0, len(part.samples), most):
+        positions = part.samples[low : low + most]
         real = torch.ones(1, len(positions), dtype=torch.bool, device=positions.device)
         if part.first_of_run is None:
             yield positions, real
@@ -157,13 +160,13 @@ def _common(part: DeviceSamples) -> Iterator[tuple[torch.Tensor | slice, torch.T
             yield slice(start, start + len(positions)), real
 
 
-def _chunks(part: DeviceSamples, chosen: IntArray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield positions ``[K, B]`` of a chunk of the samples of each row, and a mask of the real ones."""
+def _chunks(part: DeviceSamples, chosen: IntArray, most: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield positions ``[K, B]`` of at most so many samples of each row, and a mask of the real ones."""
     device, longest = part.samples.device, int(part.counts[chosen].max())
     numbers = torch.from_numpy(np.stack([part.starts[chosen], part.counts[chosen]]))
     start, count = to_device(numbers, device).unsqueeze(-1).unbind()  # [K, 1] each
-    for low in range(0, longest, SAMPLES_PER_CHUNK):
-        offsets = torch.arange(low, min(low + SAMPLES_PER_CHUNK, longest), device=device)  # [B]
+    for low in range(0, longest, most):
+        offsets = torch.arange(low, min(low + most, longest), device=device)  # [B]
         real = offsets < count  # [K, B]
         yield torch.where(real, part.samples[torch.where(real, start + offsets, 0)], 0), real
 

@@ -251,8 +251,20 @@ def last_digest(chain: Path | None) -> str:
     """Return the digest of the last line of a chain, which stands for all of it; empty if it is not here."""
     if chain is None or not chain.is_file():
         return ""
-    lines = read_bounded(chain, largest=LARGEST_CHAIN).splitlines()
-    return line_digest(lines[-1]) if lines else ""
+    data = read_bounded(chain, largest=LARGEST_CHAIN)
+    return line_digest(_last_line(data, len(data))) if data else ""
+
+
+def _last_line(data: bytes, end: int) -> bytes:
+    r"""Return the last line before an end; the others of a long chain are never copied.
+
+    Examples
+    --------
+    >>> _last_line(b"one\ntwo\nth", 8), _last_line(b"one\ntwo", 7), _last_line(b"one\n", 4)
+    (b'two', b'two', b'one')
+    """
+    end -= data[end - 1 : end] == b"\n"
+    return data[data.rfind(b"\n", 0, end) + 1 : end]
 
 
 class Chain:
@@ -281,11 +293,10 @@ class Chain:
             data = b""
         except OSError as error:
             raise StorageError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            replace(path, whole, mode=OWNER_ONLY, disk=disk)
-        lines = whole.splitlines()
-        self._number, self._before = len(lines), line_digest(lines[-1]) if lines else FIRST
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            replace(path, data[:end], mode=OWNER_ONLY, disk=disk)
+        self._number, self._before = data.count(b"\n"), line_digest(_last_line(data, end)) if end else FIRST
 
     def append(self, fact: Fact) -> None:
         """Append an entry.

@@ -127,7 +127,7 @@ def records_of(
 ) -> list[list[Record]]:
     """Return the records of each listed peer: one if it ends a round of its own; a round of -1 means none."""
     report, computed = state.report, partial(listed.of_computed, computed=net.shard)
-    received, sent = computed(net.received).tolist(), listed.of_all(sent)
+    received, bytes_out = computed(net.received).tolist(), listed.of_all(sent).tolist()
     public = state.public.rows  # [R, P]
     common = shard.mean(mean(public))  # [P]
     tensors = {"apart": listed.of_all(distances(public, common.expand_as(public))).squeeze(-1)}  # [R] each
@@ -149,7 +149,7 @@ def records_of(
                 scores=evaluated[index],
                 training_loss=losses[index],
                 distance=columns["moved"][index],
-                bytes_out=int(sent[index]),
+                bytes_out=bytes_out[index],
                 bytes_in=0,
                 seconds_training=0.0,
                 seconds_waiting=0.0,

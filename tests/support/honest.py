@@ -22,6 +22,7 @@ from p2pfl.network.protocol.wire.messages import (
     Account,
     Ack,
     Announcement,
+    ChangeRelay,
     Chunk,
     Claim,
     FlowStatement,
@@ -174,6 +175,7 @@ HONEST = {
         Abort(1, 0, ["cleo"]),
         Look(bytes(16)),
         Telemetry(bytes(16), 0, ((1.0, b"entry"),), memoryview(bytes(9))),
+        ChangeRelay(bytes(32), memoryview(b"a change")),
         *VOTED,
     )
 }

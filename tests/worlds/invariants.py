@@ -352,8 +352,8 @@ class WatchedBooks(PeerLedgers):
             self.final = {partner: dict(each) for partner, each in self.flows.net.items()}
         return super().remainder()
 
-    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int) -> None:
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, late: bool = False) -> None:
         """Go on from a page."""
-        super().turn(page, rows, round=round)
+        super().turn(page, rows, round=round, late=late)
         found = self.watch.pages.get((self.peer, msgspec.json.encode(page)), Entered())
         self._watched(Entered({partner: dict(each) for partner, each in found.net.items()}))

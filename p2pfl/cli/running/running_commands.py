@@ -24,6 +24,7 @@ from p2pfl.cli.experiments import (
     warn_unaccounted,
 )
 from p2pfl.cli.interrupts import run_until_interrupted
+from p2pfl.cli.running import following
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.imports import pause_collection
 from p2pfl.experiment import Experiment
@@ -180,7 +181,28 @@ def _forecast(options: SimulateOptions, experiment: Experiment, *, network: str)
 
 
 def peer(options: PeerOptions) -> int:
-    """``p2pfl peer``."""
+    """``p2pfl peer``: one run, and those that follow it by changes of the swarm."""
+    experiment = experiment_of(options, broker=options.broker)
+    last = following.last_run(options.runs, experiment, peer=options.name) if options.resume else None
+    if last is not None and (file := following.experiment_in(last)) is not None:
+        options, experiment = _following_options(options, file)
+    while True:
+        status, folder = _play_peer(options, experiment, last)
+        follows = following.following(folder, peer=options.name)
+        if follows is None:
+            return status
+        file, last = follows
+        options, experiment = _following_options(options, file)
+
+
+def _following_options(options: PeerOptions, file: Path) -> tuple[PeerOptions, Experiment]:
+    """Return the arguments and the experiment of a run that follows by a change."""
+    made = PeerOptions(**{**vars(options), "experiment": str(file), "changes": [], "peers": None})
+    return made, experiment_of(made, broker=made.broker)
+
+
+def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) -> tuple[int, Path]:
+    """Play one run of a peer, new or resumed; return the exit status and the run directory."""
     with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
@@ -193,11 +215,9 @@ def peer(options: PeerOptions) -> int:
     from p2pfl.network.peer.updates import Alone, Done, ModelDescription  # noqa: PLC0415
     from p2pfl.results import Record  # noqa: PLC0415
 
-    experiment = experiment_of(options, broker=options.broker)
     urls = brokers_of_peer(experiment)
-    last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
     if last is not None and folders.has_ended(last):
-        return _over(last, options)
+        return _over(last, options), last
     return_freed_memory()
     check_consent(experiment, [options.name])
     resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
@@ -207,7 +227,7 @@ def peer(options: PeerOptions) -> int:
     with ExitStack() as stack:
         folder, own, former = _own_tables(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
-            return _over(folder, options)
+            return _over(folder, options), folder
         compare = not options.no_baselines
         lines = view.Lines(resolved, peers=1, quiet=options.json, compares=compare)
         log = EventLog(own, now=lambda: datetime.now(UTC))
@@ -246,7 +266,7 @@ def peer(options: PeerOptions) -> int:
         )
         run_until_interrupted(playing)
     note_comparisons(resolved)
-    return _finish(own.summary, folder, options)
+    return _finish(own.summary, folder, options), folder
 
 
 def brokers_of_peer(experiment: Experiment) -> tuple[str, ...]:

@@ -160,11 +160,6 @@ PACED = (
         'leave them out, or set privacy.departures to "go_on"',
     ),
     _asleep(
-        lambda it: it.experiment.learning.weighted and not it.mode.masks,
-        "with learning.weighted = true, because the weights drift as devices leave and return hundreds of times",
-        "set learning.weighted = false",
-    ),
-    _asleep(
         lambda it: it.mode.masks and _awake_briefly(it),
         'with privacy.mode = "{mode}" and hours shorter than twice "every", because the members of one round admit a '
         "device to the next",

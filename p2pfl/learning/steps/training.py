@@ -469,8 +469,9 @@ class _Stack(_Block):
         self.slopes = len(learner.trained.names)  # number of parts with a gradient
         self.keys: torch.Tensor | None = None
         if learner.dropouts:
-            drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]
-            self.keys = to_device(torch.from_numpy(drawn), self.device)  # [K]
+            drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]  # [K]
+            numbers = work.first + np.arange(len(self.plan.active))[:, None]  # [T, 1]
+            self.keys = to_device(torch.from_numpy(subkeys(drawn, numbers)), self.device)  # [T, K], in one copy
         self.drawn = keys(learner.seed, "augment", work.peers, work.round)[chosen] if learner.augment else None  # [K]
 
     def trained_tensors(self) -> tuple[list[torch.Tensor], Layout]:
@@ -490,7 +491,7 @@ class _Stack(_Block):
             samples,
             targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
             self.plan.weights(step, dtype=self.work.rows.dtype),
-            None if self.keys is None else subkeys(self.keys[:active], self.work.first + step),
+            None if self.keys is None else self.keys[step, :active],
         )
 
     def run(self, update: Update, correction: Correction | None) -> None:

@@ -17,7 +17,7 @@ from p2pfl.network.protocol.interface.effects import Answer, Effect, Publish
 from p2pfl.network.protocol.interface.events import Event
 from p2pfl.network.protocol.interface.requests import Request
 from p2pfl.network.protocol.session.session import Session
-from p2pfl.network.protocol.wire.messages import Claim, Message
+from p2pfl.network.protocol.wire.messages import ChangeRelay, Claim, Message
 from p2pfl.network.protocol.wire.total_messages import Subtotal
 from p2pfl.network.transport import Channel
 from p2pfl.network.transport import Message as Arrived
@@ -36,6 +36,11 @@ async def _nothing() -> None:
     """Store nothing."""
 
 
+def _ignore(sender: str, message: ChangeRelay) -> None:
+    """Take no change of the swarm."""
+    del sender, message
+
+
 class Connection:
     """Connection of one peer to its neighbours.
 
@@ -52,9 +57,10 @@ class Connection:
 
     Attributes
     ----------
-    divert
-        Function that is called with each arrival; if it returns true, the session does not receive the arrival.
-        ``None`` by default.
+    diverts
+        Functions that are called with each arrival; if one returns true, the session does not receive the arrival.
+    take_change
+        Function that is called with a neighbour and what it relays of a change of the swarm; it ignores it by default.
     bytes_out, bytes_in
         Bytes of the payloads sent and received so far.
     """
@@ -72,7 +78,8 @@ class Connection:
         self._work = work_of(asyncio.get_running_loop())
         self.durable = durable
         self.bytes_out = self.bytes_in = 0
-        self.divert: Callable[[Arrived], bool] | None = None
+        self.diverts: list[Callable[[Arrived], bool]] = []
+        self.take_change: Callable[[str, ChangeRelay], object] = _ignore
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._posts: deque[Post] = deque()  # not yet taken by a publisher
@@ -161,6 +168,10 @@ class Connection:
                 "differ; use the models of the others"
             )
 
+    def accompany(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine beside the session until the connection is closed."""
+        self._start(work)
+
     def close(self) -> None:
         """Stop the reader, the publishers and the clock, and handle no more events."""
         self._closed = True
@@ -208,11 +219,10 @@ class Connection:
                 self._wake_at(effect.when)
             case effects.Parse():
                 self._slow.append(effect)
-            case effects.ProcessSum():
+            case effects.ProcessSum() | effects.Forget():
                 self._process_sum(effect)
-            case effects.Forget():
-                if self.relay is not None:
-                    self.relay.sum_receiver.forget(effect.peer)
+            case effects.TakeChange():
+                self.take_change(effect.sender, effect.message)
             case effects.Fail():
                 self._break(effect.error)
             case effects.Store() if self._stores is not None:
@@ -313,7 +323,7 @@ class Connection:
         codec = self.session.shared.codec
         own = codec.topic(f"in/{codec.me.peer}")
         async for message in self.channel:
-            if self.divert is not None and self.divert(message):
+            if any(takes(message) for takes in self.diverts):
                 continue
             if message.topic != own:  # claims do not count as traffic of the run
                 self.bytes_in += len(message.data)
@@ -321,7 +331,11 @@ class Connection:
             while self._slow:
                 self.handle(await asyncio.to_thread(self._slow.popleft().result))
 
-    def _process_sum(self, effect: effects.ProcessSum) -> None:
+    def _process_sum(self, effect: effects.ProcessSum | effects.Forget) -> None:
+        if isinstance(effect, effects.Forget):
+            if self.relay is not None:
+                self.relay.sum_receiver.forget(effect.peer)
+            return
         assert self.relay is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
         kind, sender, mine = type(effect.message).__name__, effect.sender, self.relay.sum_receiver
         before = mine.lacking.get(sender)

@@ -14,7 +14,7 @@ from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.network.protocol.interface.requests import Finish
 from p2pfl.network.protocol.ledgers.flows import Row
-from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, leaves_half
 from p2pfl.results.content import Unsettled
 from p2pfl.results.notices.kinds import Notice, RestartUnsettled, StepsUnsettled, SumsUnsettled
 
@@ -75,7 +75,7 @@ def shift(state: State, row: Row | None, *, mass: float | None) -> State:
     if mass is None:
         moved = late
     else:
-        if mass + float(late[-1]) <= 0:
+        if mass + late[-1] <= 0 or not leaves_half(mass, float(late[-1])):
             return state
         moved = (late[:-1] - late[-1] * state.public.rows[0]) / (mass + late[-1])  # [P]
     return replace(state, rows=state.rows + moved, public=derived(lambda public: public + moved, state.public))

@@ -20,6 +20,7 @@ from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.swarm_agreement import scale
 from p2pfl.experiment.timetable import Timetable, first_in, left_of
 from p2pfl.learning import Learner
+from p2pfl.network.peer.change_exchange import ChangeExchange
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
 from p2pfl.network.peer.joining.resumption import (
@@ -113,6 +114,8 @@ class Peer:
         Meter of the privacy cost, best model, received models, and the learner in a thread.
     statistics
         Statistics of the features that all peers agreed on; ``None`` without them.
+    changes
+        Changes of the swarm that its operator has signed; ``None`` if the roster names no operator.
 
     Examples
     --------
@@ -159,6 +162,7 @@ class Peer:
             remember=remember,
         )
         self.keeper, self.membership = start.keeper, start.membership
+        self.changes = ChangeExchange.of(start, plan.experiment, notify=self._notify)
         journal = start.keeper.journal
         run = f"{start.swarm} {start.me.incarnation:x}"
         self.meter = Meter(plan, [name], run=run, earlier=journal.spent, sampled={name: journal.sampled})
@@ -258,6 +262,11 @@ class Peer:
         return self.rounds is not None and self.rounds.outdated
 
     @property
+    def followed(self) -> bool:
+        """True if a change of the swarm ends this run, so that another one follows it."""
+        return self.changes is not None and self.changes.last is not None
+
+    @property
     def stopped(self) -> BudgetStop | None:
         """Stop of the peer by its privacy budget; ``None`` if there was none."""
         return self.meter.stopped(self.done)
@@ -309,6 +318,8 @@ class Peer:
         try:
             async with asyncio.TaskGroup() as tasks:
                 await connection.enter(tasks)
+                if self.changes is not None:
+                    connection.accompany(self.changes.run(connection))
                 self.phase = "gathering"
                 await self._gather()
                 self._introduce()
@@ -454,6 +465,7 @@ class Peer:
             now=self.clock,
             alarms=Alarms(self.name, self.notice),
             witness=self.witness,
+            changes=self.changes,
         )
         return Rounds(parts, first)
 

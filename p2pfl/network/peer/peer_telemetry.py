@@ -86,7 +86,7 @@ class Telemetry:
         assert codec.envelope is not None  # noqa: S101 (every peer with a connection has one)
         swarm = codec.swarm
         audience = Audience(swarm, envelope=codec.envelope, source=source, observers=self._keys, past=self._past)
-        connection.divert = lambda message: self._take_request(message, audience, swarm=swarm)
+        connection.diverts.append(lambda message: self._take_request(message, audience, swarm=swarm))
         try:
             await connection.channel.subscribe(inbox(swarm, peer=self._peer))
             while True:

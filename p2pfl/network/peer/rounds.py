@@ -17,6 +17,7 @@ from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
 from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.timetable import Position, Timetable
+from p2pfl.network.peer.change_exchange import ChangeExchange
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.late_arrival import ForgetMoments, LateArrival, SkipTraining
 from p2pfl.network.peer.masking.model_protection import ModelProtection
@@ -113,6 +114,8 @@ class PeerParts:
         Alarms about models under masks.
     witness
         Notes the evidence of the rounds; ``None`` where nothing is kept.
+    changes
+        Changes of the swarm, one of which may end the run early; ``None`` where nobody may change it.
     """
 
     name: str
@@ -132,6 +135,7 @@ class PeerParts:
     now: Callable[[], float]
     alarms: Alarms
     witness: Witness | None
+    changes: ChangeExchange | None
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,8 @@ class Rounds:
         parts.hiding.begin(parts.connection)
         parts.connection.submit(Tolerate(plan.experiment.transport.hurry))  # before and after, peers wait for all
         rounds = range(0) if first.over else parts.meter.since(first.round)
+        if parts.changes is not None:
+            parts.changes.begin(first.round)
         try:
             self.state = await self._learn(rounds)
         except AsleepError as asleep:  # the others go on, and this peer comes back
@@ -242,6 +248,8 @@ class Rounds:
     async def _before(self, round: int, state: State) -> None:
         """Wait until a round may begin, and read the peer's data again."""
         await self.pauses.before(round)
+        if self.parts.changes is not None:
+            await self.parts.changes.before(round)
         await self.read_again(round, state)
 
     async def read_again(self, round: int, state: State) -> None:
@@ -267,7 +275,7 @@ class Rounds:
                 self._repeat(ForgetMoments(plan.played, plan.asked.algorithm.moments, rounds=self._late)),
                 SkipTraining(parts.training, rounds=self._late) if first.late else parts.training,
                 self.state,
-                rounds=_turns(parts.connection, plan, rounds),
+                rounds=_turns(parts.connection, plan, rounds, changes=parts.changes),
                 neighbourhood=self._attempt,
                 private=lambda net, round: self.protect(net, round=round),
                 observe=self._after,
@@ -416,16 +424,23 @@ def checkpoint_of(
     return Checkpoint(session.shared.me.peer, round, state, page, rows, out, in_, statistics, data, pace)
 
 
-def _turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:
-    """Yield the rounds that a peer plays: all, unless it is slow or the others continued without it."""
+def _turns(connection: Connection, plan: Plan, rounds: range, *, changes: ChangeExchange | None) -> Iterator[int]:
+    """Yield the rounds that a peer plays: all, unless it is slow, or a change ends the run, or others went on."""
     due = rounds.start
+
+    def end() -> int:
+        last = None if changes is None else changes.last
+        return rounds.stop if last is None else min(last, rounds.stop)
+
     together = plan.topology.period == 1 and not plan.topology.at(0).directed
     for round in rounds:
         if round < due:
             continue
+        if round >= end():
+            return
         connection.submit(Turn(round))
         yield round
         if not plan.asynchronous:
             apart = 1 if together else plan.flood_steps
-            answer = connection.submit(NextRound(apart=apart, last=rounds[-1]))
+            answer = connection.submit(NextRound(apart=apart, last=end() - 1))
             due = answer.round if isinstance(answer, Play) else round + 1

@@ -34,6 +34,12 @@ def deploy(options: DeployOptions) -> int:
         return _collect(fleet, options.collect, options, now=now)
     if options.revoke is not None:
         return _revoke(fleet, options.revoke, options, now=now)
+    if options.apply:
+        from p2pfl.plugins.operate.apply_command import apply  # noqa: PLC0415
+
+        return apply(fleet, options, now=now)
+    if options.after is not None or options.dry_run:
+        raise InputError("--after and --dry-run work with --apply alone; add it, or leave them out")
     if not options.broker or options.wheel is None:
         raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
     written = fleet.write(

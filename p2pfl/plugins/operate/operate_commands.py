@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import EXPERIMENT, ExperimentOptions, JsonOptions, OutputOptions, TrustOptions
+from p2pfl.cli.options import EXPERIMENT, ExperimentOptions, JsonOptions, OutputOptions, TrustOptions, count
 
 
 class DeployOptions(JsonOptions, TrustOptions):
@@ -42,6 +42,13 @@ class DeployOptions(JsonOptions, TrustOptions):
         list[str] | None, Option("revoke the keys and certificates of devices or observers", "NAME", nargs="+")
     ] = None
     reason: Annotated[str, Option("with --revoke: why, in one line")] = "revoked by the operator"
+    apply: Annotated[
+        bool, Option("change the running swarm: rounds, [learning], [topology] and the roster, all peers at one round")
+    ] = False
+    after: Annotated[
+        int | None, Option("with --apply: end the present run after this round, not in half a minute", "ROUND", count)
+    ] = None
+    dry_run: Annotated[bool, Option("with --apply: print what would change, and change nothing")] = False
 
 
 class DoctorOptions(OutputOptions, ExperimentOptions):

@@ -3,6 +3,8 @@
 Public keys travel over the broker. A broker that replaces them becomes a man in the middle of every edge. To prevent
 this, peers check identities against information that does not come from the broker. A roster is a TOML file:
 
+    operator = "ed25519:BASE64"               # may change the running swarm; left out where nobody may
+
     [peers]
     ada = "ed25519:BASE64"
 
@@ -61,6 +63,9 @@ class Roster:
         Keys that a peer has rotated from, oldest first. They are refused, and never valid again.
     revoked
         Reason for each key that must never be trusted again.
+    operator
+        Key that signs changes of the running swarm (:mod:`p2pfl.experiment.swarm_change`); empty if nobody may change
+        it.
 
     Raises
     ------
@@ -82,6 +87,7 @@ class Roster:
     peers: Mapping[str, bytes]
     former: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
     revoked: Mapping[bytes, str] = field(default_factory=dict)
+    operator: bytes = b""
 
     def __post_init__(self) -> None:
         for name in ("peers", "former", "revoked"):  # copies that callers cannot change
@@ -95,6 +101,12 @@ class Roster:
                     f'{fingerprint(key)} is the key of both "{owners[key]}" and "{peer}"; give each peer its own key'
                 )
             owners[key] = peer
+        if self.operator:
+            _check_key(self.operator)
+            if self.operator in owners:
+                raise InputError(
+                    f'the operator has the key of "{owners[self.operator]}"; give the operator a key of their own'
+                )
         for peer in self.former:
             if peer not in self.peers:
                 raise InputError(f'"{peer}" has former keys but no present one; give it a present key')
@@ -112,15 +124,28 @@ class Roster:
             The file cannot be read, is not TOML, or is not a roster.
         """
         try:
-            table = tomllib.loads(Path(path).read_text("utf-8"))
+            return cls.parse(Path(path).read_text("utf-8"))
         except OSError as error:
             raise InputError(f"{path}: the roster cannot be read ({error.strerror}); check the path") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise InputError(f"{path}: the roster is not TOML ({error}); fix the file") from None
-        try:
-            return cls._of(table)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the content of a roster file.
+
+        Raises
+        ------
+        InputError
+            The text is not TOML, or is not a roster.
+        """
+        try:
+            table = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise InputError(f"the roster is not TOML ({error}); fix the file") from None
+        return cls._of(table)
 
     def write(self, path: str | Path) -> None:
         """Write the roster file as a whole or not at all, without the comments of an earlier file.
@@ -130,12 +155,18 @@ class Roster:
         StorageError
             The file cannot be written; an earlier file stays unchanged.
         """
-        table: dict[str, Any] = {"peers": {peer: key_text(key) for peer, key in sorted(self.peers.items())}}
+        replace_file(Path(path), self.text.encode())
+
+    @property
+    def text(self) -> str:
+        """Content of the roster file."""
+        table: dict[str, Any] = {"operator": key_text(self.operator)} if self.operator else {}
+        table |= {"peers": {peer: key_text(key) for peer, key in sorted(self.peers.items())}}
         if any(self.former.values()):
             table["former"] = {peer: [*map(key_text, keys)] for peer, keys in sorted(self.former.items()) if keys}
         if self.revoked:
             table["revoked"] = {key_text(key): reason for key, reason in sorted(self.revoked.items())}
-        replace_file(Path(path), tomli_w.dumps(table).encode())
+        return tomli_w.dumps(table)
 
     def check(self, peer: str, public: bytes) -> None:
         """Return if ``public`` is the present key of ``peer``.
@@ -164,7 +195,7 @@ class Roster:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the present and revoked keys, as 64 hexadecimal digits.
+        """SHA-256 of the present and revoked keys, and of that of the operator, as 64 hexadecimal digits.
 
         Rosters with the same present and revoked keys have the same digest, whatever their former keys and reasons.
 
@@ -176,6 +207,7 @@ class Roster:
         lines = ["p2pfl/v1/roster"]
         lines += [f"peer {peer} {key.hex()}" for peer, key in sorted(self.peers.items())]
         lines += [f"revoked {key.hex()}" for key in sorted(self.revoked)]
+        lines += [f"operator {self.operator.hex()}"] if self.operator else []
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
@@ -249,7 +281,10 @@ class Roster:
     @classmethod
     def _of(cls, table: dict[str, Any]) -> Self:
         """Return the roster that the tables of a file describe."""
+        operator = parse_key(table["operator"]) if "operator" in table else b""
         for name, section in table.items():
+            if name == "operator":
+                continue
             if name not in {"peers", "former", "revoked"} or not isinstance(section, dict):
                 raise InputError(f"{_shown(name)} is not a section of a roster (peers, former, revoked); remove it")
         former = table.get("former", {})
@@ -260,6 +295,7 @@ class Roster:
             peers={peer: parse_key(text) for peer, text in table.get("peers", {}).items()},
             former={peer: tuple(map(parse_key, keys)) for peer, keys in former.items()},
             revoked={parse_key(text): reason for text, reason in table.get("revoked", {}).items()},
+            operator=operator,
         )
 
 

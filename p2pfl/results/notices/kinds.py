@@ -765,6 +765,84 @@ class TelemetryStopped(Notice, frozen=True, kw_only=True):
         return f"observers cannot look at this peer: {self.message}"
 
 
+# ------------------------------------------------------------ changes of the swarm
+
+
+class ChangeTaken(Notice, frozen=True, kw_only=True):
+    """A peer holds a change of its swarm that the operator has signed.
+
+    Attributes
+    ----------
+    number
+    digest
+        SHA-256 of what changes.
+    operator
+        Fingerprint of the operator's key.
+    neighbour
+        Neighbour that relayed it; ``None`` if it came from the operator.
+    last
+        Number of rounds after which the run ends; ``None`` for a proposal.
+    """
+
+    severity = "info"
+
+    number: int
+    digest: str
+    operator: str
+    neighbour: str | None = None
+    last: int | None = None
+
+    def __str__(self) -> str:
+        by = "" if self.neighbour is None else f', which "{self.neighbour}" relayed'
+        what = f"change {self.number} of the operator {self.operator}{by}"
+        if self.last is None:
+            return f"can follow {what}, and waits for the order"
+        return f"ends this run after round {self.last}, and goes on with the next one, by {what}"
+
+
+class ChangeRefused(Notice, frozen=True, kw_only=True):
+    """A peer does not follow a change of its swarm.
+
+    Attributes
+    ----------
+    neighbour
+        Neighbour that relayed it; ``None`` if it came from the broker.
+    ordered
+        True if the others end the run by it.
+    message
+    """
+
+    neighbour: str | None = None
+    ordered: bool = False
+    message: str
+
+    def __str__(self) -> str:
+        by = "" if self.neighbour is None else f' that "{self.neighbour}" relayed'
+        more = "; the others end this run without this peer, so ask the operator" if self.ordered else ""
+        return f"does not follow a change of the swarm{by}: {self.message}{more}"
+
+
+class ChangeUnconfirmed(Notice, frozen=True, kw_only=True):
+    """Neighbours are not known to hold the change by which a peer ends its run.
+
+    Attributes
+    ----------
+    neighbours
+    last
+        Number of rounds after which the run ends.
+    """
+
+    neighbours: tuple[str, ...]
+    last: int
+
+    def __str__(self) -> str:
+        names = ", ".join(self.neighbours)
+        return (
+            f"ends this run after round {self.last}, and {names} did not confirm the change; if they go on with this "
+            "run, stop them, and begin the next one there with p2pfl next"
+        )
+
+
 # ------------------------------------------------------------ data that grow
 
 

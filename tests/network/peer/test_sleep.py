@@ -20,7 +20,6 @@ from virtual_fleet import Fleet, run
 
 MIDNIGHT = datetime(2026, 11, 27, tzinfo=UTC)
 COMPLETE = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "transport.patience=20"]
-COMPLETE += ["learning.weighted=false"]
 PACE = 'transport.pace={every = "10 min"}'
 MASKS = ["privacy.mode=pairwise", "privacy.mask=3.0", "privacy.partners=1", "privacy.departures=go_on"]
 
@@ -76,6 +75,50 @@ def test_a_device_sleeps_once_its_bytes_of_the_day_are_spent_and_comes_back_the_
     last = fleet.records["peer1"][len(evening) - 1]
     assert last.bytes_out + last.bytes_in < 150_000
     assert all(later - earlier < 660 for earlier, later in pairwise(fleet.seconds("peer0")))
+
+
+def test_a_device_that_sleeps_before_it_reports_has_the_models_of_the_others_when_it_meets_them(tmp_path):
+    hours = ", ".join(f"{hour:02d}:00-{hour + 2:02d}:30" for hour in range(0, 24, 4))
+    changes = ["rounds=48", "topology.peers=3", "model.name=linear", 'transport.pace={every = "1 h"}']
+    apart = run(slept, changes, tmp_path, own={"peer1": {"awake": hours}}).apart()
+    assert len(apart) > 16 + 6  # a partner holds sixteen flows until it has a report of them
+    assert max(apart.values()) <= 1e-9, apart
+
+
+class Relay(Sleepers):
+    """Fifty devices that are awake for 72 minutes a day, one after another, so that two or three always are."""
+
+    def __init__(self, changes, folder):
+        digits = ["data.name=digits", "data.split=iid", "model.name=linear", "learning.dtype=float32"]
+        more = ["topology.peers=50", "rounds=endless", "learning.rate=0.05", "transport.gather=20"]
+        begins = {f"peer{number:02d}": number * 1440 // 50 for number in range(50)}
+        own = {name: {"awake": f"{_clock(minute)}-{_clock(minute + 72)}"} for name, minute in begins.items()}
+        super().__init__([PACE, *digits, *more, *changes], folder, own=own)
+
+
+def _clock(minute):
+    return f"{minute % 1440 // 60:02d}:{minute % 60:02d}"
+
+
+async def month(changes, folder):
+    """Return the mean loss after each ten days, and the largest number of rounds that a device has played."""
+    fleet, losses = Relay(changes, folder), []
+    fleet.start()
+    for _ in range(3):
+        await asyncio.sleep(10 * DAY)
+        assert not any(task.done() for task in fleet.tasks.values())
+        losses.append(sum(records[-1].scores["loss"] for records in fleet.records.values()) / 50)
+    await fleet.kill()
+    return losses, max(len(records) for records in fleet.records.values())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("weighted", ["true", "false"])
+def test_fifty_devices_that_are_awake_for_a_twentieth_of_a_month_learn(tmp_path, weighted):
+    losses, rounds = run(month, [f"learning.weighted={weighted}"], tmp_path)
+    assert rounds <= 30 * 8  # every ten minutes, in 72 minutes a day
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.25  # 0.21 if all are always awake
 
 
 @pytest.mark.fast
@@ -248,7 +291,6 @@ def test_a_budget_below_one_round_ends_the_device_with_the_remedy(tmp_path):
             MASKS[:3],
             'with privacy.departures = "wait", under which all wait for a peer that leaves; leave them out, or',
         ),
-        (["learning.weighted=true"], "with learning.weighted = true, because the weights drift as devices leave and"),
         (
             [*MASKS, 'transport.pace={awake = "01:00-02:00", every = "40 min"}'],
             'with privacy.mode = "pairwise" and hours shorter than twice "every", because',

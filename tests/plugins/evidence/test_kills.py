@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import tracemalloc
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from p2pfl.experiment.schema import GossipSettings
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.evidence.verification import find_chains, verify
 from p2pfl.privacy.keys import Identity, SeededSource
-from p2pfl.results.evidence import Chain, PeerBegan, RoundPlayed, RowSent, read_chain
+from p2pfl.results.evidence import Chain, EvidenceEntry, PeerBegan, RoundPlayed, RowSent, line_digest, read_chain
 from restarts import RestartablePeers
 from swarms import SMALL
 
@@ -141,3 +142,20 @@ async def test_the_evidence_of_honest_peers_agrees_whatever_a_round_is(tmp_path,
     assert result.findings == ()
     assert result.rounds == 4
     assert ("what peers sent and received" in result.checked) == (kind != "secure sums")
+
+
+@pytest.mark.fast
+def test_a_long_chain_that_goes_on_is_in_memory_once(tmp_path):
+    path, lines = tmp_path / "peer0.evidence.jsonl", 40_000
+    line = b'{"fact":"' + b"x" * 200 + b'"}\n'
+    path.write_bytes(line * lines)
+    tracemalloc.start()
+    try:
+        chain = Chain(path, Identity.generate(SeededSource(1), peer="peer0"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * len(line) * lines
+    chain.append(RowSent(0, 0, "0" * 64))
+    entry = msgspec.json.decode(path.read_bytes().splitlines()[-1], type=EvidenceEntry)
+    assert (entry.number, entry.before) == (lines, line_digest(line.rstrip(b"\n")))

@@ -248,6 +248,35 @@ SENTENCES = [
         ),
     ),
     (
+        notices.ChangeTaken(**ME, number=4, digest="0" * 64, operator="5ce8 9ef7"),
+        "can follow change 4 of the operator 5ce8 9ef7, and waits for the order",
+    ),
+    (
+        notices.ChangeTaken(**ME, number=4, digest="0" * 64, operator="5ce8 9ef7", neighbour="bob", last=9),
+        (
+            "ends this run after round 9, and goes on with the next one, by change 4 of the operator 5ce8 9ef7, which "
+            '"bob" relayed'
+        ),
+    ),
+    (
+        notices.ChangeRefused(**ME, neighbour="bob", message="it is for another run of this swarm"),
+        'does not follow a change of the swarm that "bob" relayed: it is for another run of this swarm',
+    ),
+    (
+        notices.ChangeRefused(**ME, ordered=True, message="its roster lacks cleo"),
+        (
+            "does not follow a change of the swarm: its roster lacks cleo; the others end this run without this peer, "
+            "so ask the operator"
+        ),
+    ),
+    (
+        notices.ChangeUnconfirmed(**ME, neighbours=("bob", "cleo"), last=9),
+        (
+            "ends this run after round 9, and bob, cleo did not confirm the change; if they go on with this run, stop "
+            "them, and begin the next one there with p2pfl next"
+        ),
+    ),
+    (
         notices.DataUnreadable(**ME, round=9, message="a.csv is empty; add rows"),
         "goes on with the rows that it has in round 10, because a.csv is empty; add rows",
     ),

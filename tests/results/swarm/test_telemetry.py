@@ -68,6 +68,9 @@ KEPT_BACK = {
     "data_read": "loss and drift of new rows concern their owner",
     "data_unreadable": "it contains the message of an error",
     "data_replaced": "it concerns the owner of the data",
+    "change_taken": "the operator has the peer's own answer",
+    "change_refused": "it contains the message of an error",
+    "change_unconfirmed": "it comes when the connection ends",
     "hook_failed": "it contains the message of an error",
 }
 """Kinds that no level shares, with the reason."""

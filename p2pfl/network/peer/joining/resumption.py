@@ -144,7 +144,7 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:
-        connection.submit(Resume(page, rows, first))
+        connection.submit(Resume(page, rows, first, late=first > from_))
     session.ledgers.masks.agree(attempt)
     if chosen is not None:
         connection.bytes_out += chosen.bytes_out

@@ -162,6 +162,7 @@ async def live(
     notify(peer.progress)  # a short last phase may have passed between two looks
     notify(done)
     await hook.finish()
+    compare = compare and not peer.followed  # the others wait in the next run
     bare = peer.plan.learner.bare
     if compare and isinstance(bare, ComparesItself):
         alone = bare.baselines({name: state.rows[0]}).alone

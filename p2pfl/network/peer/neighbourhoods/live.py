@@ -382,7 +382,7 @@ class Conserved:
 
     def close(self) -> Released:
         """Return the sum, including late models of earlier gossip steps."""
-        due = self.ledgers.close()
+        due = self.ledgers.close(weight=None if self.released.masses is None else float(self.total[-1]))
         if due is not None:
             self._move(due)
         elif self.total is self.own:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from p2pfl.core.errors import P2PFLError, PeerError
 from p2pfl.network.protocol.interface.events import Read
-from p2pfl.network.protocol.wire.messages import ForOne, Message
+from p2pfl.network.protocol.wire.messages import ChangeRelay, ForOne, Message
 from p2pfl.network.protocol.wire.total_messages import Total
 from p2pfl.network.protocol.wire.trailer import Trailer
 from p2pfl.network.protocol.wire.wire_rows import Delivery, read_rows
@@ -114,6 +114,14 @@ class ProcessSum:
 
     sender: str
     message: ForOne | Total
+
+
+@dataclass(frozen=True)
+class TakeChange:
+    """Instruction to take what a neighbour relays of a change of the swarm."""
+
+    sender: str
+    message: ChangeRelay
 
 
 @dataclass(frozen=True)
@@ -310,4 +318,4 @@ Answer = (
 )
 """Answer to a request; each request that expects an answer gets exactly one."""
 
-Effect = Publish | Clear | Subscribe | Flush | Store | Parse | ProcessSum | Forget | WakeAt | Fail | Answer
+Effect = Publish | Clear | Subscribe | Flush | Store | Parse | ProcessSum | TakeChange | Forget | WakeAt | Fail | Answer

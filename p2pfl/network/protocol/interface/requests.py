@@ -53,12 +53,14 @@ class Gather:
 class Resume:
     """Request to continue with the ledgers of a checkpoint.
 
-    Models from before ``round`` that the ledgers do not contain are never applied.
+    Models from before ``round`` that the ledgers do not contain are never applied. ``late`` is true if others have
+    played rounds since the checkpoint.
     """
 
     page: Page
     rows: Rows
     round: int
+    late: bool = False
 
 
 @dataclass(frozen=True)

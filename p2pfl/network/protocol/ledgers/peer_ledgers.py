@@ -8,6 +8,18 @@ A flow that is found late belongs to the models of an earlier gossip step. In pl
 them unchanged, so it enters with the next gossip step of the same release, in the next round if necessary. It does not
 enter what is released, which other peers have already received. Accelerated gossip has no such rule: there flows are
 not conserved. Under masks there are none, because a round counts once all its models have arrived.
+
+*Weights* begin anew in each round, and a model is divided by the weight of its sum. A flow of an earlier gossip step
+waits while it would leave less than half of that weight, so whatever was lost, the divisor is at least half of the
+weight of what has arrived in time, which is positive.
+
+*Late peers.* A peer that enters late begins with the average of the others, and leaves its former model behind. What
+partners have applied of that model stays applied, and what was owed to it goes with it: in a first round, in which the
+own weight is 0, it would be divided by the small share of the others.
+
+*Room.* Flows are held until the partner reports that it has applied them. A peer reports at once when it, or a partner,
+comes back: two that meet for fewer gossip steps than lie between two reports, again and again, would never confirm
+anything, fill their room, and refuse each other's models at one end.
 """
 
 from __future__ import annotations
@@ -41,6 +53,17 @@ def heaviest(peers: int) -> float:
     The sample weights of all peers add up to at most the number of peers, and mixing raises none far above that.
     """
     return 2.0 * peers
+
+
+def leaves_half(weight: float, late: float) -> bool:
+    """Return whether a late flow leaves at least half of a weight, by which the model is divided.
+
+    Examples
+    --------
+    >>> leaves_half(0.5, -0.25), leaves_half(0.5, -0.3), leaves_half(0.5, 1.0), leaves_half(0.0, 0.0)
+    (True, False, True, True)
+    """
+    return weight + late >= 0.5 * weight
 
 
 def vector(rows: Released | Delivery) -> Row:
@@ -148,7 +171,7 @@ class PeerLedgers:
         owed = {chain: saved for chain, row in self._owed.items() if (saved := kept(row)) is not None}
         return Page(partners, owed, tuple(sorted(self._chain_of.items())), self.mass), rows
 
-    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int) -> None:
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, late: bool = False) -> None:
         """Continue from the page of an earlier incarnation; what it lacks from before ``round`` is never applied.
 
         Parameters
@@ -157,6 +180,8 @@ class PeerLedgers:
             Of a checkpoint; former partners are left out.
         round
             First round in which this incarnation takes part.
+        late
+            Whether others have played rounds since, so that it begins with their average instead of its own model.
         """
         partners = self.flows.partners
         notes = {
@@ -171,10 +196,11 @@ class PeerLedgers:
         }
         self._incarnations |= {name: page.flows[name].incarnation for name in notes if notes[name].applied}
         self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, closed=(round, 0), checkpoint=notes)
-        self._owed = {chain: rows[name] for chain, name in page.owed.items()}
-        self._chain_of = dict(page.gossip_steps)
+        self._owed = {} if late else {chain: rows[name] for chain, name in page.owed.items()}
+        self._chain_of = {} if late else dict(page.gossip_steps)
         self.mass = page.mass
         self.unaware |= partners
+        self._silent = STEPS_BETWEEN_REPORTS  # partners hold what they have not received a report about
         self._last.clear()  # reported before, and to be reported again
 
     def begin(self, partner: str, *, incarnation: int, epoch: bytes = b"") -> None:
@@ -195,6 +221,7 @@ class PeerLedgers:
         if not self.behind(partner):
             return
         self._incarnations[partner] = self._next[partner]
+        self._silent = STEPS_BETWEEN_REPORTS  # it may leave before the next report is due
         if partner in self.flows.partners:
             self._due_back(self.flows.revive(partner, (first, 0)))
 
@@ -226,12 +253,22 @@ class PeerLedgers:
             self._owe(delivery.gossip_step, moved)
         return moved is not None
 
-    def close(self) -> Row | None:
-        """End the gossip step; return what is to be added to its result: late flows of this and of earlier ones."""
-        arrived, self._arrived = self._arrived, None
-        if arrived is not None and self._current is not None:
-            self._owe(self._current, arrived)
-        due = None if self._current is None else self._owed.pop(self._chain_of[self._current], None)
+    def close(self, *, weight: float | None = None) -> Row | None:
+        """End the gossip step; return what is to be added to its result: late flows of this and of earlier ones.
+
+        Parameters
+        ----------
+        weight
+            Of the result so far; ``None`` if models have no weights.
+        """
+        due, self._arrived = self._arrived, None
+        chain = None if self._current is None else self._chain_of[self._current]
+        owed = None if chain is None else self._owed.get(chain)
+        if chain is not None and owed is not None:
+            weight = weight if weight is None or due is None else weight + float(due[-1])
+            if weight is None or leaves_half(weight, float(owed[-1])):
+                due = owed if due is None else due + owed
+                del self._owed[chain]
         self._current = None
         oldest = self.flows.oldest
         self._chain_of = {each: number for each, number in self._chain_of.items() if each >= oldest}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.network.protocol.incoming import plausible
-from p2pfl.network.protocol.interface.effects import SLOW, Parse, ProcessSum
+from p2pfl.network.protocol.interface.effects import SLOW, Parse, ProcessSum, TakeChange
 from p2pfl.network.protocol.interface.events import Read, Received, SumRefused
 from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.network.protocol.session.decisions.commits import Commits
@@ -17,6 +17,7 @@ from p2pfl.network.protocol.wire.messages import (
     Account,
     Ack,
     Announcement,
+    ChangeRelay,
     Chunk,
     Claim,
     ForOne,
@@ -135,6 +136,8 @@ class MessageReceiver:
             self.commits.receive(sender, message)
         elif sender not in self.shared.membership.present:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
+        elif isinstance(message, ChangeRelay):
+            self.shared.do(TakeChange(sender, message))
         elif isinstance(message, OfTotals) and not _is_of_sum(message):
             self.totals.receive(sender, message)
         elif isinstance(message, OfSums | Subtotal | Total | Again) and self.sums:

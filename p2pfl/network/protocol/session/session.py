@@ -307,7 +307,7 @@ class Session:
     def _resume(self, event: requests.Resume) -> None:
         """Resume from a checkpoint, without the ledger entries of incarnations that have ended since."""
         ledgers, progress = self.shared.ledgers, self.shared.progress
-        ledgers.turn(event.page, event.rows, round=event.round)
+        ledgers.turn(event.page, event.rows, round=event.round, late=event.late)
         for peer in progress.places:
             ledgers.revive(peer, progress.entered[peer])
 

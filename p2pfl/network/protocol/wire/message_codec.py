@@ -45,7 +45,7 @@ def rights(swarm: str) -> dict[str, tuple[str, ...]]:
     >>> rights("clinic")["write"][0]
     'p2pfl/v1/clinic/peer/%u/state'
     """
-    root, watch = root_of(swarm), f"p2pfl/v1/{swarm}/watch"
+    root, watch, change = root_of(swarm), f"p2pfl/v1/{swarm}/watch", f"p2pfl/v1/{swarm}/change"
     public = ("state", "account", "pub/#")
     return {
         "write": (
@@ -53,12 +53,14 @@ def rights(swarm: str) -> dict[str, tuple[str, ...]]:
             f"{root}/+/in/%u",
             f"{root}/%u/telemetry/+",
             f"{watch}/%u/to/+",
+            f"{change}/%u",
         ),
         "read": (
             *(f"{root}/+/{path}" for path in public),
             f"{root}/%u/in/#",
             f"{watch}/+/to/%u",
             f"{root}/+/telemetry/%u",
+            f"{change}/{OPERATOR}",
         ),
     }
 
@@ -83,6 +85,32 @@ def outlet(swarm: str, *, observer: str, peer: str = "+") -> str:
     'p2pfl/v1/clinic/peer/+/telemetry/ops'
     """
     return f"{root_of(swarm)}/{peer}/telemetry/{observer}"
+
+
+OPERATOR = "fleet-operator"
+"""Name under which the operator of a fleet connects to its broker."""
+
+
+def change_topic(swarm: str) -> str:
+    """Return the topic on which the operator of a swarm publishes its change, retained.
+
+    Examples
+    --------
+    >>> change_topic("clinic")
+    'p2pfl/v1/clinic/change/fleet-operator'
+    """
+    return f"p2pfl/v1/{swarm}/change/{OPERATOR}"
+
+
+def answer_topic(swarm: str, *, peer: str = "+") -> str:
+    """Return the topic on which a peer answers to a change, retained.
+
+    Examples
+    --------
+    >>> answer_topic("clinic", peer="ada")
+    'p2pfl/v1/clinic/peer/ada/pub/change'
+    """
+    return f"{root_of(swarm)}/{peer}/pub/change"
 
 
 def root_of(swarm: str) -> str:

@@ -324,13 +324,30 @@ class Telemetry(bounds.WithData, frozen=True, tag="telemetry"):
     data: bounds.Data = bounds.NO_DATA
 
 
-ForOne = OfSums | Here | Subtotal | Again | Abort | Look | Telemetry
+class ChangeRelay(bounds.WithData, frozen=True, tag="change"):
+    """From a peer to a neighbour: the change of the swarm that it holds, which the operator has signed.
+
+    Only peers whose roster names an operator send it, and only once there is a change.
+
+    Attributes
+    ----------
+    digest
+        SHA-256 of the change.
+    data
+        The change; empty if the neighbour has it.
+    """
+
+    digest: Key32
+    data: bounds.Data = bounds.NO_DATA
+
+
+ForOne = OfSums | Here | Subtotal | Again | Abort | Look | Telemetry | ChangeRelay
 """Message that is sealed for one neighbour alone."""
 
 Plain = Announcement | Key | Claim
 """Message that is not sealed, because it is signed, wrapped, or sent to the own inbox."""
 
-Message = Plain | Pulse | Ack | Account | Chunk | OfSums | OfTotals | OfVerdicts | Look | Telemetry
+Message = Plain | Pulse | Ack | Account | Chunk | OfSums | OfTotals | OfVerdicts | Look | Telemetry | ChangeRelay
 
 _encoder = msgspec.msgpack.Encoder()
 _fields = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -13,6 +13,7 @@ from typing import Any
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.schema import graph_files
+from p2pfl.network.protocol.wire.message_codec import OPERATOR
 from p2pfl.topology.graph import NAME
 
 CODE_KEYS = (
@@ -188,7 +189,7 @@ SIGNED_FILES = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "reque
 DEVICE_FILES = SIGNED_FILES | {"keys", "runs", "cache"}
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
-FLEET_FILES = frozenset({"authority", "observers", "wheels", "roster.toml", "observers.toml"})
+FLEET_FILES = frozenset({OPERATOR, "authority", "observers", "wheels", "roster.toml", "observers.toml"})
 """Files of the folder of a fleet besides bundles and the folders of brokers."""
 
 BROKER_FOLDER = re.compile(r"broker\d*")
@@ -264,7 +265,7 @@ def check_observers(names: Collection[str], *, peers: Collection[str]) -> None:
         One cannot.
     """
     for name in names:
-        if NAME.fullmatch(check_name(name, what="the observer")) is None or name in peers:
+        if NAME.fullmatch(check_name(name, what="the observer")) is None or name in {*peers, OPERATOR}:
             raise InputError(
                 f'"{name}" cannot be an observer; use 1 to 22 letters, digits, _ and -, and no name of a peer'
             )

@@ -21,7 +21,7 @@ from p2pfl.experiment import Experiment, find, read
 from p2pfl.experiment.file.own_code import references, unlisted_code
 from p2pfl.experiment.file.reading import plain
 from p2pfl.experiment.parts.peer_graph import built
-from p2pfl.network.protocol.wire.message_codec import rights
+from p2pfl.network.protocol.wire.message_codec import OPERATOR, rights
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.hardened import configure
 from p2pfl.plugins.operate.bundles.authority import Authority, fleet_name
@@ -384,7 +384,7 @@ class Fleet:
                 folder,
                 rights=rights(self.experiment.name),
                 peers=(),
-                certified=(*self.peers, *self.observers),
+                certified=(*self.peers, *self.observers, OPERATOR),
                 host="127.0.0.1" if where.here else "0.0.0.0",  # noqa: S104 (clients need a certificate)
                 public=[where.host],
                 port=where.port,

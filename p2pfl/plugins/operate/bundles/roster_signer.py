@@ -10,10 +10,11 @@ from pathlib import Path
 from cryptography import x509
 
 from p2pfl.core.errors import InputError
+from p2pfl.network.protocol.wire.message_codec import OPERATOR
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.plugins.operate.bundles.bundle_files import BROKER_FOLDER
-from p2pfl.privacy.keys import Roster, fingerprint
-from p2pfl.privacy.keys.key_requests import DeviceRequest, save
+from p2pfl.privacy.keys import Identity, Roster, SecretSource, fingerprint
+from p2pfl.privacy.keys.key_requests import DeviceRequest, request, save
 
 REVOKED_FILE = "revoked.pem"
 """File of the broker with the revoked certificates."""
@@ -69,6 +70,23 @@ class RosterSigner:
     def authority(self) -> Authority:
         """Authority of the operator."""
         return Authority.open(self.out / "authority", name=self.name, now=self.now)
+
+    @property
+    def operator(self) -> Identity:
+        """Key pair with which the operator signs changes of the swarm; made, with its certificate, if it is missing."""
+        keys = self.out / "authority"
+        if not (path := keys / f"{OPERATOR}.pem").exists():
+            Identity.generate(SecretSource(), peer=OPERATOR).save(path)
+        made, certificate = request(OPERATOR, keys=keys, to=keys / "request.toml"), keys / "certificate.pem"
+        if not _certifies(certificate, made):
+            save(certificate, self.authority.sign(made.read, peer=OPERATOR, now=self.now))
+        return Identity.load(path)
+
+    @property
+    def rosters(self) -> list[Roster]:
+        """Rosters that devices have, or had."""
+        former = sorted((self.out / "authority" / "rosters").glob("*.toml"))
+        return [Roster.read(path) for path in [self.home / "roster.toml", *former] if path.exists()]
 
     def folder(self, name: str) -> Path:
         """Return the bundle of a device or an observer."""
@@ -127,11 +145,24 @@ class RosterSigner:
             kind = "observers.toml" if name in self.observers else "roster.toml"
             if (key := rosters[kind].peers.get(name)) is not None:
                 rosters[kind] = rosters[kind].revoke(key, reason=reason)
+        if not rosters["roster.toml"].operator:  # of an earlier release; all devices get another roster anyway
+            rosters["roster.toml"] = replace(rosters["roster.toml"], operator=self.operator.public)
         self.renew(revoked)
         distributed = self._distribute(rosters)
         for name in names:
             (self.folder(name) / "certificate.pem").unlink()
         return distributed
+
+    def distribute(self, roster: Roster) -> None:
+        """Give all bundles the roster to which the operator has changed the swarm.
+
+        Raises
+        ------
+        StorageError
+            A file cannot be written.
+        """
+        if roster.digest != self._roster("roster.toml").digest:
+            self._distribute({"roster.toml": roster, "observers.toml": self._roster("observers.toml")})
 
     def renew(self, revoked: Sequence[x509.Certificate] = ()) -> None:
         """Write the list of revoked certificates for the broker, with further ones."""
@@ -166,7 +197,9 @@ class RosterSigner:
 
     def _roster(self, kind: str) -> Roster:
         path = self.home / kind
-        return Roster.read(path) if path.exists() else Roster({})
+        if path.exists():
+            return Roster.read(path)
+        return Roster({}, operator=self.operator.public if kind == "roster.toml" else b"")
 
     def _add_request(self, roster: Roster, made: DeviceRequest, *, file: Path) -> Roster:
         """Return the roster with the key of a request."""
@@ -199,6 +232,8 @@ class RosterSigner:
         missing = [peer for peer in self.peers if peer not in roster.peers]
         roster.write(self.home / "roster.toml")
         listed = (self.home / "roster.toml").read_bytes()
+        if not missing:
+            save(self.out / "authority" / "rosters" / f"{roster.digest[:16]}.toml", listed)
         for name in (*self.peers, *self.observers) if not missing else ():
             save(self.folder(name) / "roster.toml", listed)
         seen = self._share(observers) if self.observers else None

@@ -72,3 +72,52 @@ def test_who_came_back_says_what_stays_open_with_partners_that_may_not_know(awar
         bob.revive("ada", 0)
     later.receive("bob", bob.account(1), incarnation=2)
     assert unsettled(later, missed={}).earlier == (() if aware else ("bob",))
+
+
+def behind(ledgers, row):
+    """Ada's ledgers, which have applied bob's model of round 0, whose statement that it lacks hers comes later."""
+    ledgers.begin("bob", incarnation=1)
+    ledgers.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
+    ledgers.apply("bob", (0, 0), np.array(row))
+    assert ledgers.close(weight=0.5 * row[-1]) is None
+    bob = PeerLedgers("bob", gossip=["ada"])
+    bob.begin("ada", incarnation=1)
+    bob.flows.finish()
+    return bob.account(1)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_owed_to_a_former_model_goes_with_it(late):
+    before = PeerLedgers("ada", gossip=["bob"])
+    refused = behind(before, [4.0, 2.0])
+    page, rows = before.page()
+    ada = PeerLedgers("ada", gossip=["bob"])
+    ada.begin("bob", incarnation=1)
+    ada.turn(page, rows, round=1, late=late)
+    ada.receive("bob", refused, incarnation=1)
+    ada.open((1, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
+    due = ada.close(weight=2.0)
+    assert (None if due is None else due.tolist()) == (None if late else [-2.0, -1.0])
+    assert not ada.flows.list_unsettled()
+
+
+def test_what_would_leave_less_than_half_of_the_weight_waits():
+    ada = PeerLedgers("ada", gossip=["bob"])
+    ada.receive("bob", behind(ada, [4.0, 2.0]), incarnation=1)  # a weight of 1 is to be taken back
+    found = []
+    for step, weight in enumerate([0.5, 1.9, 2.0, 2.0]):
+        ada.open((1, step), np.zeros(2), weights={"bob": 0.5}, chain=0)
+        found.append(ada.close(weight=weight))
+    assert [None if due is None else due.tolist() for due in found] == [None, None, [-2.0, -1.0], None]
+
+
+def test_who_comes_back_and_whom_it_meets_again_report_at_once():
+    ada = PeerLedgers("ada", gossip=["bob"])
+    assert not ada.news()
+    ada.begin("bob", incarnation=1)
+    ada.begin("bob", incarnation=2)
+    ada.revive("bob", 3)
+    assert ada.news()
+    later = PeerLedgers("ada", gossip=["bob"])
+    later.turn(Page(), {}, round=0)
+    assert later.news()

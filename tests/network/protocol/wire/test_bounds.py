@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.bounds import MAX_ENTRIES
-from p2pfl.network.protocol.wire.messages import Chunk, Message, Telemetry
+from p2pfl.network.protocol.wire.messages import ChangeRelay, Chunk, Message, Telemetry
 from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,
@@ -35,7 +35,7 @@ from p2pfl.network.protocol.wire.wire_codec import (
 )
 from p2pfl.network.protocol.wire.wire_rows import Head, _head, encode_row
 
-DATA = {kind.__name__ for kind in (Chunk, Subtotal, Total, Telemetry)}
+DATA = {kind.__name__ for kind in (Chunk, Subtotal, Total, Telemetry, ChangeRelay)}
 """Messages that carry data, which follow the head."""
 
 KINDS = {kind.__name__: kind for kind in get_args(Message)}

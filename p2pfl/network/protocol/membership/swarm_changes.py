@@ -1,0 +1,115 @@
+"""What a peer holds of the changes of its swarm: a pure decision about each that arrives, from whomever it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from p2pfl.core.errors import DecodeError, PeerError
+from p2pfl.experiment.swarm_change import SwarmChange
+
+
+@dataclass
+class HeldChange:
+    """The change that a peer holds, and which neighbours are known to hold it.
+
+    Only the operator's signature decides, so a change may come from the broker or from any neighbour. An order, which
+    names the last round, is final: no other change of this run replaces it, or two halves of a swarm could end their
+    run after different rounds. A proposal gives way to one with a larger number, and to its order.
+
+    Parameters
+    ----------
+    operator
+        Public key of the operator.
+    swarm, run
+        Name of the swarm, and digest of its run.
+    least
+        Largest number of an order that this device has followed before; a change must have a larger one.
+    change
+        Change that an earlier incarnation of the peer held.
+
+    Attributes
+    ----------
+    round
+        Round that the peer plays, counted from 0.
+    reason
+        Why the peer cannot follow the change; empty if it can.
+    confirmed
+        Neighbours that hold it.
+    """
+
+    operator: bytes
+    swarm: str
+    run: str
+    least: int = 0
+    change: SwarmChange | None = None
+    round: int = 0
+    reason: str = ""
+    confirmed: set[str] = field(default_factory=set)
+
+    def judge(self, data: bytes) -> tuple[Literal["new", "known", "refused"], str, SwarmChange | None]:
+        """Return what becomes of a change that arrived, why it is refused, and the change; nothing is kept.
+
+        Without the change it concerns no run of this peer that is still to end, as what a broker retains.
+
+        Parameters
+        ----------
+        data
+            Bytes as they came, from anybody.
+        """
+        try:
+            change = SwarmChange.decode(data)
+            change.check(self.operator, swarm=self.swarm, run=self.run)
+        except (DecodeError, PeerError) as error:
+            return "refused", str(error), None
+        held = self.change
+        if held is not None and change.content == held.content and change.last in {None, held.last}:
+            return "known", "", change
+        if change.number <= self.least:
+            return "refused", f"this device has followed change {self.least} already", None
+        if held is not None and (reason := self._outdated(change, held)):
+            return "refused", reason, change
+        if change.last is not None and change.last <= self.round:
+            return "refused", f"it ends the run after round {change.last}, and this peer has played that round", change
+        return "new", "", change
+
+    @staticmethod
+    def _outdated(change: SwarmChange, held: SwarmChange) -> str:
+        """Return why a change does not replace that which the peer holds; empty if it does."""
+        if held.last is not None:
+            return f"the run ends after round {held.last} already, by change {held.number}"
+        if change.number < held.number:
+            return f"it has the number {change.number}, and the operator has proposed change {held.number} since"
+        if change.number == held.number and change.content != held.content:
+            return f"the operator has proposed another change {held.number}"
+        return ""
+
+    def hold(self, change: SwarmChange, *, reason: str) -> None:
+        """Take a change that is new.
+
+        Parameters
+        ----------
+        change
+            The change.
+        reason
+            Why the peer cannot follow it; empty if it can.
+        """
+        self.change, self.reason = change, reason
+        self.confirmed.clear()
+
+    @property
+    def last(self) -> int | None:
+        """Number of rounds after which the run ends; ``None`` without an order that the peer follows."""
+        return None if self.change is None or self.reason else self.change.last
+
+    def confirm(self, peer: str, digest: bytes) -> None:
+        """Note the digest of what a neighbour holds."""
+        if self.change is not None and digest == self.change.digest:
+            self.confirmed.add(peer)
+        else:
+            self.confirmed.discard(peer)
+
+    def lacking(self, present: Collection[str]) -> list[str]:
+        """Return the present neighbours that are not known to hold the change, sorted."""
+        return [] if self.change is None else sorted({*present} - self.confirmed)

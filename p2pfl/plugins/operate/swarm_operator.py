@@ -1,0 +1,245 @@
+"""The operator's side of a change of a running swarm: whom it concerns, what they answer, and when the run ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from p2pfl.core.errors import DecodeError, InputError, PeerError
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.file.reading import flat
+from p2pfl.experiment.parts.peer_graph import built
+from p2pfl.experiment.resolved import digest_edges
+from p2pfl.experiment.swarm_change import OF_OWNERS, ChangeAnswer, SwarmChange, followers, run_digest
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import decode
+from p2pfl.privacy.keys import Roster
+
+MARGIN = 20
+"""Rounds at least between those that the peers have begun and the last one."""
+
+LEAD = 30.0
+"""Seconds at least from an order to the last round, at the pace of the swarm."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What a change does to a swarm.
+
+    Attributes
+    ----------
+    added, removed, replaced
+        Peers that come, that leave, and that have another key.
+    keys
+        Keys that differ, each with its text before and after.
+    kept
+        Keys that differ in the file and that no change changes.
+    """
+
+    added: Sequence[str]
+    removed: Sequence[str]
+    replaced: Sequence[str]
+    keys: Mapping[str, tuple[str, str]]
+    kept: Sequence[str]
+
+    def lines(self) -> list[str]:
+        """Return the differences as lines for people."""
+        named = (("added", self.added), ("removed", self.removed), ("another key", self.replaced))
+        people = [f"{what}: {', '.join(names)}" for what, names in named if names]
+        return [*people, *(f"{key}: {was} -> {now}" for key, (was, now) in self.keys.items())] or ["nothing changes"]
+
+
+@dataclass
+class SwarmView:
+    """What the operator knows of a running swarm, from what its peers have signed.
+
+    Parameters
+    ----------
+    swarm
+        Name of the experiment.
+    rosters
+        Rosters that the peers may have.
+
+    Attributes
+    ----------
+    present
+        Announcements of the peers that are there.
+    answers
+        Answers to the change, by peer.
+    """
+
+    swarm: str
+    rosters: Sequence[Roster]
+    present: dict[str, Announcement] = field(default_factory=dict)
+    answers: dict[str, ChangeAnswer] = field(default_factory=dict)
+
+    def take_announcement(self, peer: str, data: bytes | memoryview) -> None:
+        """Take what a peer announces; what nobody in a roster has signed is ignored."""
+        if not data:
+            self.present.pop(peer, None)
+            return
+        try:
+            announcement = decode(data, plain=True)
+        except DecodeError:
+            return
+        if not isinstance(announcement, Announcement) or announcement.peer != peer:
+            return
+        if not announcement.authentic(swarm=self.swarm):
+            return
+        if announcement.status != "up":
+            self.present.pop(peer, None)
+        elif self._roster_of(announcement) is not None:
+            self.present[peer] = announcement
+
+    def _roster_of(self, announcement: Announcement) -> Roster | None:
+        """Return the roster that a peer has, if it is in it with its key."""
+        for roster in self.rosters:
+            if roster.digest == announcement.facts.get("roster"):
+                try:
+                    roster.check(announcement.peer, announcement.identity)
+                except PeerError:
+                    return None
+                return roster
+        return None
+
+    @property
+    def roster(self) -> Roster:
+        """Roster of the running swarm.
+
+        Raises
+        ------
+        InputError
+            No peer is there, or not all are in the same run.
+        """
+        return self._run()[1]
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Facts that all peers announce alike; raises as :attr:`roster`."""
+        return self._run()[0]
+
+    def _run(self) -> tuple[Mapping[str, str], Roster]:
+        runs = {run_digest(each.facts): each for each in self.present.values()}
+        if len(runs) != 1:
+            some = sorted(self.present)
+            raise InputError(
+                f"peers of different runs are there ({', '.join(some)}); wait until all are in the same one"
+                if runs
+                else "no peer of this swarm is there, so there is nothing to change; start the peers"
+            )
+        [announcement] = runs.values()
+        roster = self._roster_of(announcement)
+        assert roster is not None  # noqa: S101 (others are not in here)
+        if not roster.operator:
+            raise InputError(
+                "the roster of the running peers names no operator, so nobody may change their run; stop them, give "
+                "them the present roster, and begin with p2pfl next"
+            )
+        return announcement.facts, roster
+
+    def expected(self, after: Experiment, roster: Roster) -> list[str]:
+        """Return the peers that must agree to a change: those that stay with their key, and others that are there."""
+        now = self.roster
+        stay = [name for name in followers(after) if now.peers.get(name) == roster.peers.get(name) is not None]
+        return sorted({*stay, *self.present})
+
+    def differences(self, after: Experiment, roster: Roster) -> Differences:
+        """Return what a change would do.
+
+        Parameters
+        ----------
+        after, roster
+            Experiment and roster of the next run.
+        """
+        now, names = self.roster, {*followers(after)}
+        valid = {name for name, key in now.peers.items() if key not in now.revoked}
+        usual, wanted = flat(Experiment()), flat(after)
+        others = ("transport.", "trust.", "telemetry.", "simulation.", "topology.", "attack.", "evaluation.", "model.")
+        keys, kept = dict[str, tuple[str, str]](), list[str]()
+        for key in sorted({*wanted, *(each for each in self.facts if each.startswith("learning."))}):
+            before, value = self.facts.get(key, str(usual.get(key))), str(wanted.get(key))
+            if key.startswith((*others, "data.options", "gossip.weights", "privacy.")) or before == value:
+                continue
+            if (key == "rounds" or key.startswith("learning.")) and key not in OF_OWNERS:
+                keys[key] = before, value
+            elif key != "learning.device":
+                kept.append(key)
+        if names == valid and not after.learning.without and self.facts.get("topology") != _graph_digest(after):
+            keys["topology"] = "the present graph", f"{after.topology.kind} with other edges"
+        return Differences(
+            added=sorted(names - valid),
+            removed=sorted(valid - names),
+            replaced=sorted(name for name in names & valid if now.peers[name] != roster.peers[name]),
+            keys=keys,
+            kept=kept,
+        )
+
+    def take_answer(self, peer: str, data: bytes | memoryview) -> None:
+        """Take the answer of a peer that is there; any other is ignored."""
+        announcement = self.present.get(peer)
+        if announcement is None or not data:
+            return
+        try:
+            self.answers[peer] = ChangeAnswer.decode(
+                bytes(data), swarm=self.swarm, peer=peer, public=announcement.identity
+            )
+        except DecodeError:
+            return
+
+    def lacking(self, change: SwarmChange, names: Sequence[str]) -> list[str]:
+        """Return the peers that have not agreed to a change, and neither refused it."""
+        return [name for name in names if not self._answered(change, name)]
+
+    def refused(self, change: SwarmChange, names: Sequence[str]) -> dict[str, str]:
+        """Return why peers refuse a change, by name."""
+        return {name: self.answers[name].refused for name in names if self._said(change, name, refused=True)}
+
+    def rounds(self, names: Sequence[str]) -> int:
+        """Return the largest number of rounds that a peer has begun."""
+        return max((self.answers[name].round for name in names if name in self.answers), default=0)
+
+    def _answered(self, change: SwarmChange, name: str) -> bool:
+        agreed = self._said(change, name, refused=False) and self.answers[name].last == change.last
+        return agreed or self._said(change, name, refused=True)
+
+    def _said(self, change: SwarmChange, name: str, *, refused: bool) -> bool:
+        answer = self.answers.get(name)
+        return answer is not None and answer.content == change.content and bool(answer.refused) == refused
+
+
+def _graph_digest(experiment: Experiment) -> str:
+    """Return the digest of the edges of a graph, as peers announce it."""
+    graph = built(experiment)
+    return digest_edges([graph.at(phase).edges for phase in range(graph.period)])
+
+
+def last_round(before: int, now: int, *, seconds: float) -> int:
+    """Return after which round a run may end, so that every peer has the order long before.
+
+    Parameters
+    ----------
+    before, now
+        Rounds that the furthest peer had begun at two times.
+    seconds
+        Seconds between them.
+
+    Examples
+    --------
+    >>> last_round(100, 100, seconds=5.0), last_round(100, 150, seconds=5.0)
+    (120, 470)
+    """
+    pace = (now - before) / seconds if seconds > 0 else 0.0
+    return now + MARGIN + math.ceil(pace * LEAD)
+
+
+def check_after(after: int, now: int) -> None:
+    """Refuse a last round that peers may have played before the order reaches them.
+
+    Raises
+    ------
+    InputError
+        It is too near.
+    """
+    if after < now + 2:
+        raise InputError(f"the peers are in round {now}, so --after {after} is too near; name a later one")

@@ -1,0 +1,106 @@
+"""Settings that the operator of a swarm can change, and those that stay with the owners of devices."""
+
+import pytest
+
+from p2pfl.core.errors import InputError
+from p2pfl.experiment import read
+from p2pfl.experiment.file.reading import write
+from p2pfl.experiment.swarm_change import SwarmChange, changed_experiment, changed_keys, refusal, settings_of
+from p2pfl.privacy.keys import Identity, Roster
+
+PLANT = {
+    "name": "plant",
+    "rounds": 3,
+    "data": {"name": "wine"},
+    "topology": {"kind": "complete", "peers": 3},
+    "learning": {"rate": 0.1, "device": "cpu"},
+    "privacy": {"mode": "pairwise"},
+}
+OPERATOR = Identity(bytes(range(32)))
+KEYS = {f"peer{number}": Identity(bytes([number + 1] * 32)).public for number in range(4)}
+
+
+def settings(**changes):
+    return settings_of(read(PLANT, changes=[f"{key.replace('__', '.')}={value}" for key, value in changes.items()]))
+
+
+def change(table, *, peers=3, operator=OPERATOR.public):
+    roster = Roster(dict([*KEYS.items()][:peers]), operator=operator)
+    return SwarmChange(swarm="plant", number=1, run="0" * 64, settings=table, roster=roster.text)
+
+
+def test_rounds_learning_and_topology_change_and_nothing_else():
+    before = read(PLANT)
+    after = changed_experiment(before, settings(rounds=9, learning__rate=0.5, topology__peers=4))
+    assert changed_keys(before, after) == {
+        "rounds": (3, 9),
+        "topology.peers": (3, 4),
+        "learning.rate": (0.1, 0.5),
+    }
+    assert after.privacy.mode == "pairwise"
+
+
+@pytest.mark.parametrize("section", ["data", "privacy", "model", "trust", "telemetry", "transport", "name"])
+def test_what_concerns_owners_is_refused(section):
+    with pytest.raises(InputError, match="cannot change"):
+        changed_experiment(read(PLANT), {section: {}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("max_norm", 9.0), ("example_noise", 0.1), ("learner", "own:Learner"), ("loss", "own:loss"), ("device", "cuda")],
+)
+def test_clipping_noise_code_and_devices_stay_those_of_the_owners(key, value):
+    before = read(PLANT | {"learning": {"rate": 0.1, "device": "cpu", "max_norm": 1.0, "example_noise": 1.0}})
+    table = settings_of(before)
+    table["learning"] = {**table["learning"], key: value}
+    with pytest.raises(InputError, match="the operator cannot"):
+        changed_experiment(before, table)
+
+
+def test_a_graph_in_a_file_is_refused(tmp_path):
+    (tmp_path / "graph.json").write_text('{"nodes": [{"id": "a"}, {"id": "b"}], "links": []}')
+    table = settings() | {"topology": {"kind": str(tmp_path / "graph.json")}}
+    with pytest.raises(InputError, match="the operator cannot name the file"):
+        changed_experiment(read(PLANT), table)
+
+
+def test_a_peer_follows_what_it_can_begin(tmp_path):
+    before = read(PLANT)
+    made = change(settings(rounds=9))
+    assert refusal(made, before, peer="peer0", folder=tmp_path) is None
+    more = settings(topology__peers=4)
+    assert refusal(change(more), before, peer="peer0", folder=tmp_path) == "its roster lacks peer3"
+    assert refusal(change(more, peers=4), before, peer="peer0", folder=tmp_path) is None
+    assert "names no operator" in refusal(change(settings(), operator=b""), before, peer="peer0", folder=tmp_path)
+    assert "keeps no files" in refusal(made, before, peer="peer0", folder=None)
+    assert "rounds" in refusal(change(settings() | {"rounds": "many"}), before, peer="peer0", folder=tmp_path)
+
+
+def test_a_peer_that_leaves_needs_no_model_to_begin_with():
+    assert refusal(change(settings(topology__peers=2), peers=2), read(PLANT), peer="peer2", folder=None) is None
+
+
+def test_a_guarantee_needs_one_start_and_an_account(tmp_path):
+    noisy = PLANT | {"privacy": {"mode": "pairwise", "noise": 8.0, "clip": 1.0}}
+    assert "need one start that all know" in refusal(change(settings()), read(noisy), peer="peer0", folder=tmp_path)
+
+
+def test_no_reason_names_a_folder_of_the_device(tmp_path):
+    noisy = PLANT | {"privacy": {"mode": "pairwise", "noise": 8.0, "clip": 1.0}}
+    common = noisy | {"learning": PLANT["learning"] | {"consensus": True}}
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "experiment.toml").write_text(write(read(common)))
+    for experiment in (noisy, common):
+        before = read(experiment)
+        reason = refusal(change(settings_of(before)), before, peer="peer0", folder=tmp_path)
+        assert reason
+        assert str(tmp_path) not in reason
+    assert "no account there adds up the epsilon" in reason
+
+
+def test_no_run_follows_a_site_whose_officer_approves_each_experiment(tmp_path, monkeypatch):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('officer = "ed25519:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="\nmodels = ["mlp"]\n')
+    monkeypatch.setenv("P2PFL_POLICY", str(policy))
+    assert "approves each experiment" in refusal(change(settings()), read(PLANT), peer="peer0", folder=tmp_path)

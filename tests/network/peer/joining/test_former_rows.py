@@ -1,0 +1,33 @@
+"""What a peer leaves behind that comes back late again and again: its former model, and what was owed to that."""
+
+import asyncio
+
+import pytest
+
+from virtual_fleet import Fleet, run
+
+COMPLETE = ["topology.kind=complete", "topology.peers=3", "gossip.steps=1", "rounds=56", "model.name=linear"]
+PACE = 'transport.pace={every = "10 min"}'
+
+pytestmark = pytest.mark.slow
+
+
+async def killed_often(changes, folder):
+    """Kill one of three after three rounds each time, before it reports to its partners what it has applied."""
+    fleet = Fleet([*COMPLETE, PACE, *changes], folder)
+    fleet.start()
+    await asyncio.sleep(1500)
+    for _ in range(10):
+        await fleet.kill("peer1")
+        await asyncio.sleep(1260)  # two rounds without it
+        fleet.start("peer1", resume=True)
+        await asyncio.sleep(1740)
+    await fleet.end()
+    return fleet
+
+
+@pytest.mark.parametrize("weighted", ["true", "false"])
+def test_who_comes_back_every_few_rounds_has_the_models_of_the_others(weighted, tmp_path):
+    apart = run(killed_often, [f"learning.weighted={weighted}"], tmp_path).apart()
+    assert len(apart) > 30
+    assert max(apart.values()) <= 1e-9, apart  # on a complete graph each has the mean of all

@@ -1,0 +1,113 @@
+"""What a peer holds of the changes of its swarm, where a neighbour or the broker replays, forges or withholds."""
+
+import copy
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2pfl.core.errors import DecodeError
+from p2pfl.experiment.swarm_change import MAX_BYTES, ChangeAnswer, SwarmChange
+from p2pfl.network.protocol.membership.swarm_changes import HeldChange
+from p2pfl.privacy.keys import Identity
+
+OPERATOR, OTHER = Identity(bytes(range(32))), Identity(bytes([9] * 32))
+RUN = "a" * 64
+
+
+def change(number=1, *, last=None, operator=OPERATOR, rounds=9, **other):
+    made = SwarmChange(swarm="plant", number=number, run=RUN, settings={"rounds": rounds}, roster="", last=last)
+    return msgspec.structs.replace(made, **other).signed(operator)
+
+
+def holding(*changes, least=0, round=0):
+    held = HeldChange(OPERATOR.public, "plant", RUN, least, round=round)
+    for each in changes:
+        verdict, why, made = held.judge(each.encode())
+        assert verdict == "new", why
+        held.hold(made, reason="")
+    return held
+
+
+def why(held, made):
+    before = copy.deepcopy(held)
+    verdict, reason, _ = held.judge(made.encode())
+    assert held == before  # judging keeps nothing
+    return verdict, reason
+
+
+def test_an_order_follows_its_proposal_and_is_final():
+    held = holding(change(), change(last=5))
+    assert held.last == 5
+    assert why(held, change()) == ("known", "")  # the proposal again
+    assert why(held, change(last=6))[0] == "refused"
+    assert why(held, change(2, last=9)) == ("refused", "the run ends after round 5 already, by change 1")
+
+
+def test_a_proposal_ends_nothing_and_gives_way_to_a_later_one_alone():
+    held = holding(change(3))
+    assert held.last is None
+    assert why(held, change(2))[0] == "refused"
+    assert why(held, change(2, last=7))[0] == "refused"
+    assert why(held, change(3, rounds=10)) == ("refused", "the operator has proposed another change 3")
+    assert why(held, change(4))[0] == "new"
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (change(last=5, operator=OTHER), "has not signed it"),
+        (msgspec.structs.replace(change(last=5), last=6), "has not signed it"),
+        (msgspec.structs.replace(change(last=5), roster='operator = ""'), "has not signed it"),
+        (change(last=5, swarm="ward"), "another swarm"),
+        (change(last=5, run="b" * 64), "another run"),
+    ],
+)
+def test_what_the_operator_did_not_sign_for_this_run_is_refused(made, reason):
+    verdict, text = why(holding(), made)
+    assert verdict == "refused"
+    assert reason in text
+
+
+def test_an_order_that_this_device_has_followed_in_an_earlier_run_of_the_same_settings_is_refused():
+    assert why(holding(least=4), change(4, last=90)) == ("refused", "this device has followed change 4 already")
+    assert why(holding(least=4), change(5, last=90))[0] == "new"
+
+
+def test_an_order_for_a_round_that_the_peer_has_played_is_refused():
+    assert why(holding(round=4), change(last=5))[0] == "new"
+    assert "has played that round" in why(holding(round=5), change(last=5))[1]
+
+
+def test_a_change_that_the_peer_cannot_follow_does_not_end_its_run():
+    held = holding()
+    held.hold(change(last=5), reason="its owner does not agree")
+    assert held.last is None
+
+
+def test_neighbours_count_as_holding_it_by_its_digest_alone():
+    held = holding(change())
+    held.confirm("ada", held.change.digest)
+    assert held.lacking(["ada", "bob"]) == ["bob"]
+    held.confirm("bob", bytes(32))
+    held.hold(change(last=5), reason="")  # they may hold the proposal alone
+    assert held.lacking(["ada", "bob"]) == ["ada", "bob"]
+
+
+@given(data=st.binary(max_size=200) | st.just(b"[" * 5000) | st.just(b"x" * (MAX_BYTES + 1)))
+def test_hostile_bytes_are_refused_with_a_reason(data):
+    verdict, reason, made = holding(change()).judge(data)
+    assert (verdict, made) == ("refused", None)
+    assert reason
+    with pytest.raises(DecodeError):
+        ChangeAnswer.decode(data, swarm="plant", peer="ada", public=OTHER.public)
+
+
+def test_an_answer_counts_for_the_peer_that_signed_it_alone():
+    answer = ChangeAnswer(swarm="plant", peer="ada", content="0" * 64, last=None, round=3)
+    data = answer.encode(OTHER)
+    assert ChangeAnswer.decode(data, swarm="plant", peer="ada", public=OTHER.public).round == 3
+    for swarm, peer, public in (("ward", "ada", OTHER), ("plant", "bob", OTHER), ("plant", "ada", OPERATOR)):
+        with pytest.raises(DecodeError):
+            ChangeAnswer.decode(data, swarm=swarm, peer=peer, public=public.public)
