@@ -12,6 +12,7 @@ those that the owner of each device has agreed to.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -24,7 +25,7 @@ from p2pfl.experiment.accounts import uncounted_start
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.own_code import references
 from p2pfl.experiment.file.reading import flat, plain, read
-from p2pfl.experiment.parts.peer_graph import is_own, peers_of
+from p2pfl.experiment.parts.peer_graph import built, is_own, peers_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.settings_rules import check as check_rules
 from p2pfl.experiment.site_policy import policy_paths, read_policy
@@ -38,6 +39,9 @@ SECTIONS = ("learning", "topology")
 
 OF_OWNERS = ("learning.max_norm", "learning.example_noise", "learning.learner", "learning.device")
 """Keys of these sections that stay as they are: what they protect or run is the decision of a device's owner."""
+
+ABOVE = re.compile(r"(?<![\w:/.])/(?:[^/\s\"'()]+/)+")
+"""Folders of an absolute path in a sentence, which say more of a device than the operator needs."""
 
 DOMAIN, ANSWER_DOMAIN = "swarm-change", "change-answer"
 
@@ -92,11 +96,11 @@ class SwarmChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             The bytes are no change; nothing else is raised.
         """
         if len(data) > MAX_BYTES:
-            raise DecodeError(f"expected a change of at most {MAX_BYTES} bytes, got {len(data)}")
+            raise DecodeError(f"a change of a swarm has at most {MAX_BYTES} bytes")
         try:
             return msgspec.json.decode(data, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-            raise DecodeError(f"the bytes are no change of a swarm ({error})") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
+            raise DecodeError("the bytes are no change of a swarm") from None  # the cause has words of the sender
 
     def encode(self) -> bytes:
         """Return the bytes of the change, as files have them and as it travels."""
@@ -305,6 +309,8 @@ def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path 
     """
     try:
         after, roster = changed_experiment(before, change.settings), change.next_roster
+        if isinstance(count := after.topology.peers, int) and count > MAX_BYTES:  # more than any roster has
+            return f"its roster lacks most of the {count} peers"
         names = followers(after)
         if not roster.operator:
             return "its roster names no operator, so nobody could change the next run"
@@ -312,18 +318,27 @@ def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path 
             return f"its roster lacks {missing[0]}"
         return _beginning(before, after, peer=peer, folder=folder) if peer in names else None
     except InputError as error:
-        return str(error) if folder is None else str(error).replace(f"{folder}/", "")
+        return ABOVE.sub("", str(error) if folder is None else str(error).replace(f"{folder}/", ""))
 
 
 def _beginning(before: Experiment, after: Experiment, *, peer: str, folder: Path | None) -> str | None:
-    """Return why a peer cannot begin the next run with its last model."""
+    """Return why a peer cannot begin the next run with its last model; data are not read for that."""
+    from p2pfl.experiment.parts.gossip_parts import mixing_weights  # noqa: PLC0415 (these import torch)
+    from p2pfl.experiment.parts.learner_parts import check_names  # noqa: PLC0415
+    from p2pfl.experiment.resolving import GIVEN  # noqa: PLC0415
+    from p2pfl.topology import check_connected  # noqa: PLC0415
+
     if folder is None:
         return "its run keeps no files, so no other can follow it"
     if before.learning.learner is not None or Composition.of(before).algorithm.additive:
         return "nothing follows a run with a learner of its own, or with a model from totals"
     after = begun_after(after, folder, peer=peer if before.learning.consensus else None)
-    composition = Composition.of(after)
+    composition = Composition.of(after, live=True)
     check_rules(composition)
+    check_names(after, given=GIVEN)
+    graph = built(after).without(after.learning.without) if after.learning.without else built(after)
+    check_connected(graph)
+    check_rules(composition.on(graph, mixing_weights(after, graph)))
     if composition.claims and uncounted_start(after) is not None:
         return "no account there adds up the epsilon of both runs; set privacy.budget, and go on with p2pfl next"
     if any(read_policy(path).officer is not None for path in policy_paths(after, [peer]).values()):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.core.errors import InputError
+from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import write
 from p2pfl.experiment.swarm_change import SwarmChange, changed_experiment, changed_keys, refusal, settings_of
@@ -104,3 +104,44 @@ def test_no_run_follows_a_site_whose_officer_approves_each_experiment(tmp_path, 
     policy.write_text('officer = "ed25519:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="\nmodels = ["mlp"]\n')
     monkeypatch.setenv("P2PFL_POLICY", str(policy))
     assert "approves each experiment" in refusal(change(settings()), read(PLANT), peer="peer0", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "reason"),
+    [
+        ("learning", "optimizer", "adamm", "adamm"),
+        ("learning", "algorithm_options", {"mu": 1.0}, "mu"),
+        ("learning", "loss", "x", "learning.loss"),
+        ("topology", "kind", "rng", "rng"),
+        ("topology", "kind", "random_regular", "topology.degree"),
+    ],
+)
+def test_a_peer_does_not_follow_into_a_run_that_nobody_could_begin(tmp_path, section, key, value, reason):
+    table = settings()
+    table[section] = table[section] | {key: value}
+    assert reason in (refusal(change(table), read(PLANT), peer="peer0", folder=tmp_path) or "")
+
+
+def test_a_number_of_peers_that_no_memory_holds_is_refused_at_once(tmp_path):
+    table = settings()
+    table["topology"] = table["topology"] | {"peers": 10**15}
+    assert "lacks most" in refusal(change(table), read(PLANT), peer="peer0", folder=tmp_path)
+
+
+def test_the_reason_of_a_damaged_policy_names_no_folder_of_the_site(tmp_path, monkeypatch):
+    policy = tmp_path / "site" / "policy.toml"
+    policy.parent.mkdir()
+    policy.write_text("officer = 3\n")
+    monkeypatch.setenv("P2PFL_POLICY", str(policy))
+    reason = refusal(change(settings()), read(PLANT), peer="peer0", folder=tmp_path / "runs" / "plant")
+    assert "policy.toml" in reason
+    assert "site" not in reason
+
+
+def test_bytes_that_are_no_change_are_refused_in_a_sentence_without_words_of_their_sender():
+    said = set()
+    for data in (b'{"made-up": 1}', b'{"other": 1}', b"[", b"x" * 70_000, b"x" * 80_000):
+        with pytest.raises(DecodeError) as raised:
+            SwarmChange.decode(data)
+        said.add(str(raised.value))
+    assert len(said) == 2

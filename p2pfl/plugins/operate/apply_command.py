@@ -67,9 +67,11 @@ def apply(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
         folder=keys / "changes",
         say=lambda line: print(line, file=sys.stderr),
     )
-    result = asyncio.run(operation.run(transport, after=options.after, dry_run=options.dry_run))
-    if not options.dry_run:
-        signer.distribute(roster)
+    try:
+        result = asyncio.run(operation.run(transport, after=options.after, dry_run=options.dry_run))
+    finally:
+        if operation.ordered:  # an order is final, also where a peer has not answered to it yet
+            signer.distribute(roster)
     if options.json:
         print(json.dumps(result))
     return 0
@@ -90,6 +92,11 @@ class Operation:
         Folder of the changes that were signed, whose numbers grow.
     say
         Called with each line for the operator.
+
+    Attributes
+    ----------
+    ordered
+        True once peers may have the order.
     """
 
     def __init__(
@@ -105,6 +112,7 @@ class Operation:
         self.experiment, self.roster, self.view = experiment, roster, view
         self._operator, self._folder, self._say = operator, folder, say
         self._changed = asyncio.Event()
+        self.ordered = False
 
     async def run(self, transport: Transport, *, after: int | None, dry_run: bool) -> dict[str, Any]:
         """Return what was changed, or what would change.
@@ -163,6 +171,7 @@ class Operation:
             after = last_round(begun, self.view.rounds(expected), seconds=PACE_SECONDS)
         check_after(after, self.view.rounds(expected))
         order = msgspec.structs.replace(change, last=after, signature="").signed(self._operator)
+        self.ordered = True
         await self._publish(channel, order, expected)
         self._say(f"change {order.number}: all peers end the run after round {after}, and go on with the next one")
         return result | {"number": order.number, "after": after}

@@ -1,9 +1,11 @@
 """The operator changes a swarm of live peers in virtual time."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from fleets import bundles
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
@@ -14,6 +16,7 @@ from p2pfl.plugins.operate.swarm_operator import SwarmView, check_after
 from p2pfl.privacy.keys import FIRST, Identity, Roster, SeededSource
 from p2pfl.results import Run
 from swarms import SMALL, timeless
+from wine_files import wine_file
 
 NAMES = tuple(f"peer{number}" for number in range(4))
 CHANGES = ["topology.kind=complete", "topology.peers=4", "rounds=6", "learning.batch=all", "transport.gather=900"]
@@ -114,3 +117,28 @@ def test_what_nobody_in_the_roster_has_signed_is_no_part_of_the_swarm():
     assert (view.present, view.answers) == ({}, {})
     with pytest.raises(InputError, match="no peer of this swarm is there"):
         _ = view.facts
+
+
+def test_bundles_have_the_roster_of_an_order_to_which_a_peer_has_not_answered_yet(p2pfl, place, monkeypatch):
+    plant = wine_file("plant", rounds=3, more='batch = "all"\n')
+    Path("p2pfl_mqtt-0.2.0-py3-none-any.whl").write_bytes(b"a wheel")
+    Path("plant.toml").write_text(plant)
+    bundles(place, port=8883)
+    for name in NAMES[:3]:
+        made = p2pfl("identity", name, "--keys", f"{name}/keys", "--request", f"{name}/request.toml")
+        assert made.status == 0, made.err
+    requests = [f"{name}/request.toml" for name in NAMES[:3]]
+    assert p2pfl("deploy", "plant.toml", "--out", "fleet", "--yes", "--collect", *requests).status == 0
+
+    async def unanswered(operation, transport, *, after, dry_run):
+        del transport, after
+        operation.ordered = not dry_run
+        raise RunError("peer1 has not answered to the order 1")
+
+    monkeypatch.setattr(Operation, "run", unanswered)
+    Path("plant.toml").write_text(plant.replace("peers = 3", "peers = 2"))
+    words = ["deploy", "plant.toml", "--out", "fleet", "--broker", "mqtts://127.0.0.1:8883", "--apply"]
+    for more, peers in ((["--dry-run"], NAMES[:3]), ([], NAMES[:2])):
+        said = p2pfl(*words, *more)
+        assert "has not answered" in said.err
+        assert (*Roster.read("fleet/roster.toml").peers,) == peers
