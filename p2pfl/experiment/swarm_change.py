@@ -41,7 +41,7 @@ OF_OWNERS = ("learning.max_norm", "learning.example_noise", "learning.learner", 
 
 DOMAIN, ANSWER_DOMAIN = "swarm-change", "change-answer"
 
-Digits = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Digits = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Number = Annotated[int, Meta(ge=1, le=2**48)]
 Round = Annotated[int, Meta(ge=1, le=2**32)]
 
