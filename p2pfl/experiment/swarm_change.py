@@ -45,7 +45,7 @@ ABOVE = re.compile(r"(?<![\w:/.])/(?:[^/\s\"'()]+/)+")
 
 DOMAIN, ANSWER_DOMAIN = "swarm-change", "change-answer"
 
-Digits = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Digits = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Number = Annotated[int, Meta(ge=1, le=2**48)]
 Round = Annotated[int, Meta(ge=1, le=2**32)]
 

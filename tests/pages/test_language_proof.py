@@ -17,7 +17,8 @@ TEXT = b"In the beginning was the word, and every peer had other words of it. " 
 
 def test_live_peers_equal_the_simulation_and_survive_a_death(tmp_path):
     options = "--tiny --peers 4 --rounds 2 --steps 2 --sequences 4 --tests 1 --length 32 --mask 0.01 --patience 20"
-    figures = prove(tiny(TEXT), parsed(["--text", str(tmp_path), *options.split()]))
+    given = parsed(["--text", str(tmp_path), *options.split()])
+    figures = prove(tiny(TEXT, given), given)
     assert figures["live - simulated"] < 1e-5
     assert 4 * figures["trained"] < figures["bytes a peer and round"] < 5 * figures["trained"] + 20_000
     assert 0 < figures["naive error"][1] < 1

@@ -935,7 +935,7 @@ def kinds() -> dict[str, type[Notice]]:
     Examples
     --------
     >>> sorted(kinds())[:3]
-    ['announcement_ahead', 'awaits_return', 'best_model_damaged']
+    ['acceptance_withheld', 'announcement_ahead', 'awaits_return']
     """
     pending, leaves = [Notice], list[type[Notice]]()
     while pending:
