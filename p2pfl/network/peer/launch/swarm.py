@@ -55,6 +55,9 @@ QUIET = 10.0
 SILENCE = 120.0
 """Seconds without a sign of life after which a peer's process counts as stuck."""
 
+ENDING = 30.0
+"""Seconds in which a process whose pipe is closed must have ended; others wait meanwhile."""
+
 RESUMABLE = frozenset({"ProcessEnded", "ProcessStuck", "TransportError"})
 """Kinds of failures after which a run can go on from its checkpoints, as they do not follow from the experiment."""
 
@@ -307,7 +310,7 @@ async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str, no
 
 def _end(process: ForkServerProcess) -> str:
     """Return how a process failed, without a subject; empty if it did not."""
-    process.join(SILENCE)
+    process.join(ENDING)
     status = process.exitcode
     if status == 0:
         return ""
