@@ -40,8 +40,8 @@ def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool, paus
         True if it may play that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours
         repeat what they sent of it.
     paused
-        True if all neighbours pause between two rounds: that in which one has made a gossip step is over. Who played it
-        at their next beat would stay one round behind.
+        True if all neighbours pause between two rounds: a round in which one of them has made a gossip step is over. A
+        peer that played it at their next beat would stay one round behind.
 
     Examples
     --------
