@@ -1,4 +1,4 @@
-"""The operator's side of a change of a running swarm: whom it concerns, what they answer, and when the run ends."""
+"""The operator's side of a change of a running swarm: the peers it concerns, their answers, and the last round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAD = 30.0
 
 @dataclass(frozen=True)
 class Differences:
-    """What a change does to a swarm.
+    """Differences between a running swarm and its next run.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Differences:
 
 @dataclass
 class SwarmView:
-    """What the operator knows of a running swarm, from what its peers have signed.
+    """State of a running swarm, from the announcements and answers that its peers have signed.
 
     Parameters
     ----------
@@ -120,7 +120,11 @@ class SwarmView:
         return self._run()[0]
 
     def _run(self) -> tuple[Mapping[str, str], Roster]:
-        runs = {run_digest(each.facts): each for each in self.present.values()}
+        runs = {
+            run_digest(each.facts): (each.facts, roster)
+            for each in self.present.values()
+            if (roster := self._roster_of(each)) is not None
+        }
         if len(runs) != 1:
             some = sorted(self.present)
             raise InputError(
@@ -128,15 +132,13 @@ class SwarmView:
                 if runs
                 else "no peer of this swarm is there, so there is nothing to change; start the peers"
             )
-        [announcement] = runs.values()
-        roster = self._roster_of(announcement)
-        assert roster is not None  # noqa: S101 (others are not in here)
+        [(facts, roster)] = runs.values()
         if not roster.operator:
             raise InputError(
                 "the roster of the running peers names no operator, so nobody may change their run; stop them, give "
                 "them the present roster, and begin with p2pfl next"
             )
-        return announcement.facts, roster
+        return facts, roster
 
     def expected(self, after: Experiment, roster: Roster) -> list[str]:
         """Return the peers that must agree to a change: those that stay with their key, and others that are there."""
@@ -145,7 +147,7 @@ class SwarmView:
         return sorted({*stay, *self.present})
 
     def differences(self, after: Experiment, roster: Roster) -> Differences:
-        """Return what a change would do.
+        """Return the differences that a change would make.
 
         Parameters
         ----------
