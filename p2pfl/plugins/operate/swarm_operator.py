@@ -11,6 +11,7 @@ from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.experiment.resolved import digest_edges
+from p2pfl.experiment.schema import ENDLESS
 from p2pfl.experiment.swarm_change import OF_OWNERS, ChangeAnswer, SwarmChange, followers, run_digest
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
@@ -118,6 +119,12 @@ class SwarmView:
     def facts(self) -> Mapping[str, str]:
         """Facts that all peers announce alike; raises as :attr:`roster`."""
         return self._run()[0]
+
+    @property
+    def horizon(self) -> int:
+        """Number of rounds of the running swarm; raises as :attr:`roster`."""
+        text = self.facts.get("rounds", str(Experiment().rounds))
+        return int(text) if text.isdecimal() and len(text) <= len(str(ENDLESS)) else ENDLESS
 
     def _run(self) -> tuple[Mapping[str, str], Roster]:
         runs = {
@@ -235,13 +242,27 @@ def last_round(before: int, now: int, *, seconds: float) -> int:
     return now + MARGIN + math.ceil(pace * LEAD)
 
 
-def check_after(after: int, now: int) -> None:
+def check_after(after: int, now: int, *, rounds: int) -> None:
     """Refuse a last round that peers may have played before the order reaches them.
+
+    Parameters
+    ----------
+    after
+        Number of rounds after which the run is to end.
+    now
+        Rounds that the furthest peer has begun.
+    rounds
+        Rounds of the run.
 
     Raises
     ------
     InputError
         It is too near.
     """
+    if after < now + 2 and after == rounds:
+        raise InputError(
+            f"the peers are in round {now} of {rounds}, too near to the end for a change; begin the next run with "
+            "p2pfl next once this one has ended"
+        )
     if after < now + 2:
         raise InputError(f"the peers are in round {now}, so --after {after} is too near; name a later one")
