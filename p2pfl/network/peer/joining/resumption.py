@@ -140,7 +140,7 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
         first, attempt = admitted.round, admitted.attempt
     else:
         again = journal is None or journal.released < from_
-        first = entrance(from_, others=progress.supported_steps(), again=again)
+        first = entrance(from_, others=progress.supported_steps(), again=again, paused=session.pauses)
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:

@@ -27,7 +27,7 @@ def common(kept: Iterable[Collection[int]]) -> int | None:
     return last if last is not None and 2 * holders[last] > len(asked) else None
 
 
-def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> int:
+def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool, paused: bool = False) -> int:
     """Return the round in which a peer takes part again while the others continue.
 
     Parameters
@@ -39,6 +39,9 @@ def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> i
     again
         True if it may play that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours
         repeat what they sent of it.
+    paused
+        True if all neighbours pause between two rounds: a round in which one of them has made a gossip step is over. A
+        peer that played it at their next beat would stay one round behind.
 
     Examples
     --------
@@ -46,8 +49,10 @@ def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> i
     (5, 6)
     >>> entrance(5, others=[(5, REACH + 1)], again=True), entrance(5, others=[(4, 0)], again=False)
     (6, 6)
+    >>> [entrance(5, others=[place], again=True, paused=True) for place in ((4, 2), (5, 0), (5, 2))]
+    [5, 5, 6]
     """
     furthest = max(others, default=(0, 0))
-    if again and furthest <= (next_, REACH):
+    if again and furthest <= (next_, 0 if paused else REACH):
         return next_
     return max(furthest[0], next_ if not again else next_ - 1) + 1

@@ -31,3 +31,25 @@ def test_who_comes_back_every_few_rounds_has_the_models_of_the_others(weighted, 
     apart = run(killed_often, [f"learning.weighted={weighted}"], tmp_path).apart()
     assert len(apart) > 30
     assert max(apart.values()) <= 1e-9, apart  # on a complete graph each has the mean of all
+
+
+async def killed_once(folder):
+    """Kill one of three; it comes back in the pause after the one round that it missed."""
+    fleet = Fleet([*COMPLETE, "rounds=8", PACE], folder)
+    fleet.start()
+    await asyncio.sleep(1500)
+    await fleet.kill("peer1")
+    await asyncio.sleep(660)
+    fleet.start("peer1", resume=True)
+    await fleet.end()
+    return fleet
+
+
+def test_who_comes_back_in_the_pause_after_the_round_it_missed_keeps_up_with_the_others(tmp_path):
+    fleet = run(killed_once, tmp_path)
+    ends = {
+        name: {each.round: round(at) for each, at in zip(fleet.records[name], fleet.seconds(name), strict=True)}
+        for name in fleet.names
+    }
+    assert ends["peer0"] == ends["peer2"] == {each: 600 * each for each in range(8)}
+    assert ends["peer1"] == {each: at for each, at in ends["peer0"].items() if each != 3}
