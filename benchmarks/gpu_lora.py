@@ -55,7 +55,7 @@ SEED, TESTED = 7, 4
 
 
 class Figures(NamedTuple):
-    """What a simulation of some peers took.
+    """Memory, time and loss of a simulation.
 
     Attributes
     ----------
@@ -114,8 +114,8 @@ def make_trainer(model: Any, number: int, options: argparse.Namespace) -> Any:
     return Trainer(model=model, args=arguments, train_dataset=own[TESTED:], eval_dataset=own[:TESTED])
 
 
-def operations(model: Any, *, length: int) -> int:
-    """Return the floating-point operations of all products for one token of a sequence.
+def count_operations(model: Any, *, length: int) -> int:
+    """Return the number of floating-point operations in all products for one token of a sequence.
 
     They are a product and a sum for each weight in the forward pass, and in the backward pass for the gradient of the
     inputs, and once more where the weight trains; and those of attention, of which each token sees half of the others.
@@ -126,8 +126,8 @@ def operations(model: Any, *, length: int) -> int:
     return sum((6 if weight.requires_grad else 4) * weight.numel() for weight in linear) + 6 * length * attention
 
 
-def simulated(trainers: dict[str, Any], options: argparse.Namespace) -> Figures:
-    """Simulate some peers."""
+def simulate_peers(trainers: dict[str, Any], options: argparse.Namespace) -> Figures:
+    """Simulate the peers that have these trainers, and return what it took."""
     learner = TrainerLearner(trainers, rounds=options.rounds, seed=SEED)
     topology = p2pfl.topology.complete(len(trainers)).named(trainers)
     ends, resting, peaks, losses = list[float](), list[int](), list[int](), list[float]()
@@ -154,8 +154,8 @@ def simulated(trainers: dict[str, Any], options: argparse.Namespace) -> Figures:
     return Figures(resting[-1], peaks[-1], seconds, losses[-1])
 
 
-def freed(device: str) -> None:
-    """Free what a simulation has left."""
+def free_memory(device: str) -> None:
+    """Free the memory that a simulation no longer uses."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -176,6 +176,8 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a model of 0.2 million parameters")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
+    if options.rounds < 3:
+        parser.error("--rounds must be at least 3, of which the first and the last do not count")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("this machine has no GPU that torch can use by CUDA; --tiny --device cpu runs on the CPU")
     warnings.simplefilter("ignore")
@@ -186,7 +188,7 @@ def main() -> None:
     base = sum(each.nbytes for each in model.parameters() if not each.requires_grad)
     count = sum(each.numel() for each in model.parameters())
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
-    work = operations(model, length=options.length)
+    work = count_operations(model, length=options.length)
     trainers = {f"peer{number}": make_trainer(model, number, options) for number in range(max(options.peers))}
     print(
         f"{name}, torch {torch.__version__}; {count:,} parameters, of which {trained:,} train with rank {options.rank}"
@@ -201,23 +203,23 @@ def main() -> None:
     print(HEADS)
     before: tuple[int, Figures] | None = None
     for peers in options.peers:
-        freed(options.device)
-        found = simulated(dict(list(trainers.items())[:peers]), options)
-        speed = peers * options.steps * tokens / found.seconds
+        free_memory(options.device)
+        figures = simulate_peers(dict(list(trainers.items())[:peers]), options)
+        speed = peers * options.steps * tokens / figures.seconds
         share = "-" if peak is None else f"{speed * work / peak:.1%}"
         more = ["", ""]
         if before is not None:
             fewer, other = before
             more = [
                 f"{(new - old) / (peers - fewer) / 2**20:.1f}"
-                for new, old in ((found.resting, other.resting), (found.peak, other.peak))
+                for new, old in ((figures.resting, other.resting), (figures.peak, other.peak))
             ]
         print(
-            f"{peers:>5}{found.resting / 2**20:>13.1f}{more[0]:>9}{found.peak / 2**20:>10.1f}{more[1]:>9}"
-            f"{speed:>10,.0f}{share:>9}{found.loss:>8.3f}",
+            f"{peers:>5}{figures.resting / 2**20:>13.1f}{more[0]:>9}{figures.peak / 2**20:>10.1f}{more[1]:>9}"
+            f"{speed:>10,.0f}{share:>9}{figures.loss:>8.3f}",
             flush=True,
         )
-        before = peers, found
+        before = peers, figures
 
 
 if __name__ == "__main__":

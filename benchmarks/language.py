@@ -81,11 +81,14 @@ def loaded(options: argparse.Namespace) -> Any:
     """Return the model in a folder, with its base in bfloat16 or in 4 bits."""
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig  # noqa: PLC0415 -- takes seconds
 
-    how: dict[str, Any] = {"dtype": torch.bfloat16}
+    arguments: dict[str, Any] = {"dtype": torch.bfloat16}
     if options.bits == 4:
         four = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.bfloat16}
-        how |= {"quantization_config": BitsAndBytesConfig(load_in_4bit=True, **four), "device_map": options.device}
-    return AutoModelForCausalLM.from_pretrained(options.folder, **how)
+        arguments |= {
+            "quantization_config": BitsAndBytesConfig(load_in_4bit=True, **four),
+            "device_map": options.device,
+        }
+    return AutoModelForCausalLM.from_pretrained(options.folder, **arguments)
 
 
 def with_adapters(model: Any, *, rank: int, head: bool = False) -> Any:

@@ -81,8 +81,8 @@ TASKS = ("mnist", "cifar10", "femnist", "stackoverflow")
 
 def attempt(framework: Framework, python: Path, *, task: str, limit: float) -> Result:
     """Run a framework once."""
-    found = os.environ.get("PYTHONPATH", "")
-    here = "" if framework.requirements else os.pathsep.join([str(ROOT), *filter(None, [found])])
+    inherited = os.environ.get("PYTHONPATH", "")
+    here = "" if framework.requirements else os.pathsep.join([str(ROOT), *filter(None, [inherited])])
     environ = os.environ | {"PYTHONPATH": here, "SIMULATED_TASK": task}
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder) / "out.json", Path(folder) / "log"

@@ -1,9 +1,9 @@
-"""Change of a running swarm: what its operator signs, and what a peer checks before it changes any state.
+"""Change of a running swarm: the message that its operator signs, and the checks of a peer before it follows.
 
 A change ends a run after a round, and all its peers go on with another one from their last models, as ``p2pfl next``
 begins it: with other settings in ``[learning]`` and ``[topology]``, another number of rounds and another roster. It
 comes twice. First as a proposal without a round, to which each peer answers whether it can follow; then, once all have
-agreed, with the round. Both have the signature of the operator whom the roster of the run names.
+agreed, with the round. The operator that the roster of the run names signs both.
 
 What the operator can change is short on purpose. Data, models, privacy, telemetry, brokers, keys, files and code stay
 those that the owner of each device has agreed to.

@@ -596,5 +596,5 @@ def home(learner: Learner) -> torch.device:
     Norms and sums are taken in double precision, so a device without it (``mps``) trains and the CPU does the rest. The
     rows of a learner without an attribute ``home`` stay on the CPU.
     """
-    found = getattr(learner.bare, "home", None)
-    return found if isinstance(found, torch.device) and found.type != "mps" else torch.device("cpu")
+    device = getattr(learner.bare, "home", None)
+    return device if isinstance(device, torch.device) and device.type != "mps" else torch.device("cpu")

@@ -22,7 +22,7 @@ from p2pfl.experiment.modes import Independent, NoPrivacy, Pairwise
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.own_state import apart_of, map_own, pick
+from p2pfl.simulation.own_state import apart_of, has_few_models, map_own, pick
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.shard import Values
 from p2pfl.simulation.stacked import StackedNeighbourhood, sizes
@@ -380,7 +380,7 @@ class Cohorts:
         if apart is None:
             return state.map(self.cohort.select)
         own = map_own(state, lambda values: pick(values, apart, places))
-        packed = self.sparse and not repeated(state.rows)
+        packed = has_few_models(state)
         whole = replace(state, rows=state.public.rows if packed else state.rows, extra={}, memory=None)
         whole = whole.map(self.cohort.select)
         rows = pick(state.rows, apart, places) if packed else whole.rows

@@ -39,10 +39,15 @@ def apart_of(state: State) -> Ints | None:
     return None if numbers is None else numbers.numpy()
 
 
+def has_few_models(state: State) -> bool:
+    """Return whether the models, too, are those of the peers apart and one other."""
+    return len(state.rows) < len(state.public.rows)
+
+
 def models_of(state: State, numbers: Ints) -> Rows:
-    """Return the models of the peers with some numbers, ``[K, P]``, of a state that keeps those of the peers apart."""
+    """Return the models of the peers with some numbers, ``[K, P]``."""
     apart = apart_of(state)
-    if apart is None:
+    if apart is None or not has_few_models(state):
         return state.rows[to_device(torch.from_numpy(numbers), state.rows.device)]
     return pick(state.rows, apart, numbers)
 
@@ -59,7 +64,7 @@ def mean_model(state: State, *, peers: int) -> torch.Tensor:
     tensor([3.])
     """
     apart, rows = apart_of(state), state.rows
-    if apart is None or len(rows) == peers:
+    if apart is None or not has_few_models(state):
         return mean(rows)
     weights = torch.full((len(rows),), 1 / peers, dtype=torch.float64)
     weights[-1] = (peers - len(apart)) / peers
@@ -82,5 +87,5 @@ def unpacked(state: State, *, peers: int) -> State:
     if apart is None:
         return state
     everyone = np.arange(peers)
-    rows = state.rows if len(state.rows) == peers else pick(state.rows, apart, everyone)
+    rows = pick(state.rows, apart, everyone) if has_few_models(state) else state.rows
     return replace(map_own(state, lambda values: pick(values, apart, everyone)), rows=rows)

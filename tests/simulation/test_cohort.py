@@ -341,6 +341,23 @@ def test_personal_models_go_on_from_a_checkpoint_of_those_that_took_part(name, t
     assert torch.equal(models(rest), models(whole))
 
 
+@pytest.mark.parametrize("name", ["ditto", "fedper"])
+def test_a_checkpoint_with_the_models_of_all_peers_goes_on_as_one_of_those_that_took_part(name, tmp_path, monkeypatch):
+    whole = simulate(personal(name), baselines=False)
+
+    def stop(records):
+        if records[0].round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(personal(name), baselines=False, folder=tmp_path / "run", observe=stop)
+    monkeypatch.setattr(cohort, "MAX_LISTED", 8)
+    rest = simulate(personal(name), baselines=False, folder=tmp_path / "run", resume=True)
+    assert 4 < len(rest.models) < 20
+    for peer, model in rest.models.items():
+        assert all(torch.equal(values, whole.models[peer][part]) for part, values in model.items())
+
+
 def test_a_cohort_with_personal_models_hides_what_it_shares(monkeypatch):
     hidden = ["privacy.mode=pairwise", "privacy.clip=1.0"]
     experiment = personal("ditto", *hidden, "privacy.mask=4")

@@ -112,7 +112,7 @@ class Command:
         raise AssertionError(f"never said {text!r}, but {''.join(self.lines)}")
 
     def family(self):
-        """All its processes, itself first; one that has ended by itself has none."""
+        """Return all its processes, itself first; itself alone if it has ended."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return [self.process, *self.process.children(recursive=True)]
         return [self.process]

@@ -4,7 +4,7 @@ import psutil
 
 
 def command_line(process):
-    """The words of its command; none of one that has ended."""
+    """Return the command line of a process, empty if it has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:  # psutil.ZombieProcess is one
@@ -12,7 +12,7 @@ def command_line(process):
 
 
 def has_ended(process):
-    """Whether it has ended; an orphan that nobody has reaped yet has."""
+    """Return whether a process has ended; an orphan that nobody has reaped yet counts as ended."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -19,9 +19,10 @@ class LightningLearner(ModuleLearner):
     """Learner whose peers train a ``LightningModule`` with a ``Trainer`` of Lightning.
 
     Trainer, module and data stay as they are: a call of ``fit`` is what a peer does in a round, so ``max_epochs``, with
-    ``limit_train_batches``, is the work of a round. What Lightning would begin again at each call goes on: the state of
-    the optimiser, the schedules of the learning rate, and the numbers of epochs and steps. Inside of the module,
-    ``trainer.max_epochs`` and ``estimated_stepping_batches`` are those of all rounds when the optimiser is made.
+    ``limit_train_batches``, is the work of a round. What Lightning would begin again at each call goes on: schedules of
+    the learning rate, the numbers of epochs and steps, and the state of the optimiser where the algorithm keeps it, as
+    D-PSGD does. Inside of the module, ``trainer.max_epochs`` and ``estimated_stepping_batches`` are those of all rounds
+    when the optimiser is made.
 
     Scores are what ``validation_step`` logs, without the prefix ``val_``, and the loss first.
 

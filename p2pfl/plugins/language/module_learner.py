@@ -102,8 +102,7 @@ class ModuleLearner(SequentialLearner):
     Attributes
     ----------
     home
-        Device of the modules when the learner is made. A simulation keeps rows and
-        states of optimisers there.
+        Device of the modules when the learner is made. A simulation keeps rows and states of optimisers there.
     factor_errors
         By round, the relative error of averaging the factors that the peers of this process trained
         (:func:`p2pfl.plugins.language.adapters.naive_error`); nothing for a single peer.

@@ -30,9 +30,10 @@ class TrainerLearner(ModuleLearner):
 
     The trainers stay as they are: a call of ``train`` is what a peer does in a round, so ``max_steps`` or
     ``num_train_epochs`` is the work of a round. Batches, gradient accumulation, checkpointing of activations, packing
-    and the optimiser are the trainer's. What a trainer would begin again at each call goes on: the state of the
-    optimiser is kept from round to round, and the learning rate is that of one schedule, with its warm-up, over all
-    rounds. The seed of a call follows from the seed of the run, the peer and the round.
+    and the optimiser are the trainer's. What a trainer would begin again at each call goes on: the learning rate is
+    that of one schedule, with its warm-up, over all rounds, and an algorithm that keeps the state of optimisers, such
+    as D-PSGD, gives it back in the next round. The seed of a call follows from the seed of the run, the peer and the
+    round.
 
     Scores are those of ``eval_dataset``: loss and perplexity by token for a model that predicts tokens, and what
     ``evaluate`` of the trainer returns for others. Labels of -100 do not count.

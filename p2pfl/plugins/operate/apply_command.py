@@ -163,13 +163,15 @@ class Operation:
             raise RunError(f"{', '.join(absent)} is not there to agree; wait for it, or take it out of the experiment")
         if dry_run:
             return result | {"number": None, "after": None}
+        rounds = self.view.horizon
         change = await self._propose(channel, expected)
         begun = self.view.rounds(expected)
         if after is None:
             await asyncio.sleep(PACE_SECONDS)
             change = await self._propose(channel, expected)
             after = last_round(begun, self.view.rounds(expected), seconds=PACE_SECONDS)
-        check_after(after, self.view.rounds(expected))
+        after = min(after, rounds)
+        check_after(after, self.view.rounds(expected), rounds=rounds)
         order = msgspec.structs.replace(change, last=after, signature="").signed(self._operator)
         self.ordered = True
         await self._publish(channel, order, expected)

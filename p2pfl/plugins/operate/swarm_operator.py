@@ -1,4 +1,4 @@
-"""The operator's side of a change of a running swarm: whom it concerns, what they answer, and when the run ends."""
+"""The operator's side of a change of a running swarm: the peers it concerns, their answers, and the last round."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.experiment.resolved import digest_edges
+from p2pfl.experiment.schema import ENDLESS
 from p2pfl.experiment.swarm_change import OF_OWNERS, ChangeAnswer, SwarmChange, followers, run_digest
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
@@ -25,7 +26,7 @@ LEAD = 30.0
 
 @dataclass(frozen=True)
 class Differences:
-    """What a change does to a swarm.
+    """Differences between a running swarm and its next run.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class Differences:
 
 @dataclass
 class SwarmView:
-    """What the operator knows of a running swarm, from what its peers have signed.
+    """State of a running swarm, from the announcements and answers that its peers have signed.
 
     Parameters
     ----------
@@ -119,8 +120,18 @@ class SwarmView:
         """Facts that all peers announce alike; raises as :attr:`roster`."""
         return self._run()[0]
 
+    @property
+    def horizon(self) -> int:
+        """Number of rounds of the running swarm; raises as :attr:`roster`."""
+        text = self.facts.get("rounds", str(Experiment().rounds))
+        return int(text) if text.isdecimal() and len(text) <= len(str(ENDLESS)) else ENDLESS
+
     def _run(self) -> tuple[Mapping[str, str], Roster]:
-        runs = {run_digest(each.facts): each for each in self.present.values()}
+        runs = {
+            run_digest(each.facts): (each.facts, roster)
+            for each in self.present.values()
+            if (roster := self._roster_of(each)) is not None
+        }
         if len(runs) != 1:
             some = sorted(self.present)
             raise InputError(
@@ -128,15 +139,13 @@ class SwarmView:
                 if runs
                 else "no peer of this swarm is there, so there is nothing to change; start the peers"
             )
-        [announcement] = runs.values()
-        roster = self._roster_of(announcement)
-        assert roster is not None  # noqa: S101 (others are not in here)
+        [(facts, roster)] = runs.values()
         if not roster.operator:
             raise InputError(
                 "the roster of the running peers names no operator, so nobody may change their run; stop them, give "
                 "them the present roster, and begin with p2pfl next"
             )
-        return announcement.facts, roster
+        return facts, roster
 
     def expected(self, after: Experiment, roster: Roster) -> list[str]:
         """Return the peers that must agree to a change: those that stay with their key, and others that are there."""
@@ -145,7 +154,7 @@ class SwarmView:
         return sorted({*stay, *self.present})
 
     def differences(self, after: Experiment, roster: Roster) -> Differences:
-        """Return what a change would do.
+        """Return the differences that a change would make.
 
         Parameters
         ----------
@@ -233,13 +242,27 @@ def last_round(before: int, now: int, *, seconds: float) -> int:
     return now + MARGIN + math.ceil(pace * LEAD)
 
 
-def check_after(after: int, now: int) -> None:
+def check_after(after: int, now: int, *, rounds: int) -> None:
     """Refuse a last round that peers may have played before the order reaches them.
+
+    Parameters
+    ----------
+    after
+        Number of rounds after which the run is to end.
+    now
+        Rounds that the furthest peer has begun.
+    rounds
+        Rounds of the run.
 
     Raises
     ------
     InputError
         It is too near.
     """
+    if after < now + 2 and after == rounds:
+        raise InputError(
+            f"the peers are in round {now} of {rounds}, too near to the end for a change; begin the next run with "
+            "p2pfl next once this one has ended"
+        )
     if after < now + 2:
         raise InputError(f"the peers are in round {now}, so --after {after} is too near; name a later one")

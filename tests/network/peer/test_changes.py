@@ -80,11 +80,16 @@ def swarm(experiment, folder, *, publish=None, lose=None, roster=ROSTER):
     return ended, notices, answers
 
 
-def change(run, experiment, *, number=1, last=3, operator=OPERATOR, **other):
+def change(run, /, experiment, *, number=1, last=3, operator=OPERATOR, **other):
     made = SwarmChange(
         swarm="test", number=number, run=run, settings=settings_of(experiment), roster=ROSTER.text, last=last
     )
     return msgspec.structs.replace(made, **other).signed(operator).encode()
+
+
+def publishing(experiment, **other):
+    """Return a function from a run to what the operator publishes for it."""
+    return lambda run: {change_topic("test"): change(run, experiment, **other)}
 
 
 def of_kind(notices, kind):
@@ -92,7 +97,7 @@ def of_kind(notices, kind):
 
 
 def test_an_order_ends_the_run_at_all_peers_as_if_it_had_that_many_rounds(experiment, tmp_path):
-    order = lambda run: {change_topic("test"): change(run, experiment)}  # noqa: E731
+    order = publishing(experiment)
     ended, notices, answers = swarm(experiment, tmp_path / "changed", publish=order)
     whole, _, _ = swarm(read(SMALL, changes=[*CHANGES, "rounds=3"]), tmp_path / "whole")
     assert {done for _, done in ended.values()} == {3}
@@ -107,7 +112,7 @@ def test_a_broker_that_withholds_the_order_from_half_of_the_peers_splits_nobody(
     def lose(client, message):
         return message.topic == change_topic("test") and any(f"-{name}-" in client for name in NAMES[1:])
 
-    order = lambda run: {change_topic("test"): change(run, experiment, last=5)}  # noqa: E731
+    order = publishing(experiment, last=5)
     ended, notices, answers = swarm(experiment, tmp_path, publish=order, lose=lose)
     assert {done for _, done in ended.values()} == {5}
     relayed = {notice.peer: notice.neighbour for notice in of_kind(notices, "ChangeTaken")}
@@ -120,7 +125,7 @@ def test_a_broker_that_withholds_the_order_from_half_of_the_peers_splits_nobody(
 def test_under_masks_and_with_a_common_model_the_run_ends_like_one_of_fewer_rounds(tmp_path):
     masked = [*CHANGES, "topology.kind=complete", "privacy.mode=pairwise", "learning.consensus=true"]
     experiment = read(SMALL, changes=masked)
-    order = lambda run: {change_topic("test"): change(run, experiment)}  # noqa: E731
+    order = publishing(experiment)
     ended, _, _ = swarm(experiment, tmp_path / "changed", publish=order)
     whole, _, _ = swarm(read(SMALL, changes=[*masked, "rounds=3"]), tmp_path / "whole")
     for name in NAMES:
@@ -129,7 +134,7 @@ def test_under_masks_and_with_a_common_model_the_run_ends_like_one_of_fewer_roun
 
 
 def test_a_proposal_is_answered_and_ends_nothing(experiment, tmp_path):
-    proposal = lambda run: {change_topic("test"): change(run, experiment, last=None)}  # noqa: E731
+    proposal = publishing(experiment, last=None)
     ended, notices, answers = swarm(experiment, tmp_path, publish=proposal)
     assert {done for _, done in ended.values()} == {8}
     assert {(answer.last, answer.refused) for answer in answers.values()} == {(None, "")}
@@ -137,8 +142,8 @@ def test_a_proposal_is_answered_and_ends_nothing(experiment, tmp_path):
 
 
 def test_a_change_that_nobody_signed_or_for_another_run_ends_nothing_and_is_not_kept(experiment, tmp_path):
-    forged = lambda run: {change_topic("test"): change(run, experiment, operator=KEYS["peer1"])}  # noqa: E731
-    other = lambda _: {change_topic("test"): change("0" * 64, experiment)}  # noqa: E731
+    forged = publishing(experiment, operator=KEYS["peer1"])
+    other = publishing(experiment, run="0" * 64)
     for number, published in enumerate((forged, other)):
         ended, notices, answers = swarm(experiment, tmp_path / str(number), publish=published)
         assert {done for _, done in ended.values()} == {8}
@@ -150,7 +155,7 @@ def test_a_change_that_nobody_signed_or_for_another_run_ends_nothing_and_is_not_
 def test_a_change_that_an_owner_would_not_agree_to_is_answered_with_the_reason(experiment, tmp_path):
     settings = settings_of(experiment)
     settings["learning"] = {**settings["learning"], "loss": "evil.code:run"}
-    order = lambda run: {change_topic("test"): change(run, experiment, settings=settings)}  # noqa: E731
+    order = publishing(experiment, settings=settings)
     ended, notices, answers = swarm(experiment, tmp_path, publish=order)
     assert {done for _, done in ended.values()} == {8}
     assert 'the operator cannot name the code "evil.code:run"' in answers["peer2"].refused
@@ -160,7 +165,7 @@ def test_a_change_that_an_owner_would_not_agree_to_is_answered_with_the_reason(e
 
 def test_without_an_operator_in_the_roster_nothing_is_taken_or_answered(experiment, tmp_path):
     roster = Roster(ROSTER.peers)
-    order = lambda run: {change_topic("test"): change(run, experiment)}  # noqa: E731
+    order = publishing(experiment)
     ended, _, answers = swarm(experiment, tmp_path, publish=order, roster=roster)
     assert {done for _, done in ended.values()} == {8}
     assert answers == {}

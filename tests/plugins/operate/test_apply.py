@@ -105,9 +105,23 @@ def test_a_roster_without_an_operator_cannot_be_changed(tmp_path):
 
 
 def test_a_last_round_that_peers_may_have_played_is_refused():
-    check_after(12, 10)
+    check_after(12, 10, rounds=30)
     with pytest.raises(InputError, match="too near"):
-        check_after(11, 10)
+        check_after(11, 10, rounds=30)
+
+
+def test_a_run_that_ends_before_all_have_the_order_is_refused():
+    check_after(12, 10, rounds=12)
+    with pytest.raises(InputError, match="in round 11 of 12, too near to the end for a change"):
+        check_after(12, 11, rounds=12)
+
+
+def test_the_last_round_is_no_later_than_that_of_the_run(tmp_path):
+    plant = Plant(tmp_path)
+    result = plant.change('topology.peers=["peer0", "peer1", "peer2"]', "rounds=9", after=None)
+    assert result["after"] == 6
+    assert plant.said[-1] == "change 2: all peers end the run after round 6, and go on with the next one"
+    assert plant.done == dict.fromkeys(NAMES, 6)
 
 
 def test_what_nobody_in_the_roster_has_signed_is_no_part_of_the_swarm():

@@ -1,4 +1,4 @@
-"""What a peer holds of the changes of its swarm: a pure decision about each that arrives, from whomever it comes."""
+"""The change of its swarm that a peer holds: a pure decision about each one that arrives, from any sender."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class HeldChange:
     confirmed: set[str] = field(default_factory=set)
 
     def judge(self, data: bytes) -> tuple[Literal["new", "known", "refused"], str, SwarmChange | None]:
-        """Return what becomes of a change that arrived, why it is refused, and the change; nothing is kept.
+        """Return the verdict on a change that arrived, the reason if it is refused, and the change; nothing is kept.
 
-        Without the change it concerns no run of this peer that is still to end, as what a broker retains.
+        The change is ``None`` where it concerns no present run of this peer, such as one that a broker retains.
 
         Parameters
         ----------
         data
-            Bytes as they came, from anybody.
+            Bytes of any sender.
         """
         try:
             change = SwarmChange.decode(data)

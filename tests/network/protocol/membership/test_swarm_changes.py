@@ -1,4 +1,4 @@
-"""What a peer holds of the changes of its swarm, where a neighbour or the broker replays, forges or withholds."""
+"""The change that a peer holds while a neighbour or the broker replays, forges or withholds others."""
 
 import copy
 

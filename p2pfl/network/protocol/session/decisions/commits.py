@@ -36,6 +36,9 @@ EARLY = 8
 NEARBY = 7
 """Neighbours that a peer asks at once for a decision that it lacks."""
 
+NO_PLACE = Place(-1, -1)
+"""Place before the first attempt."""
+
 
 @dataclass
 class Commits:
@@ -51,8 +54,8 @@ class Commits:
     neighbours: Neighbours
     ballots: Ballots = field(init=False)
     admissions: Admissions = field(init=False)
-    _place: Place = Place(-1, -1)  # attempt that this peer has begun last  # noqa: RUF009
-    _before: Place = Place(-1, -1)  # the one before it  # noqa: RUF009
+    _place: Place = NO_PLACE  # attempt that this peer has begun last
+    _before: Place = NO_PLACE  # the one before it
     _members: tuple[str, ...] = ()
     _asked: ReportAttempt | None = None
     _since: float = 0.0
