@@ -31,7 +31,7 @@ HEAD = [
 
 @dataclass(frozen=True)
 class Setting:
-    """What may happen in an exploration.
+    """Events that an exploration allows.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ SETTINGS = (
     Setting((0, 1, 0, 0), (0, 0, 0, 0), malicious=NAMES[0]),
     Setting((0, 1, 0, 0), (0, 0, 0, 0), malicious=NAMES[3]),
 )
-"""What ``scripts/explore`` explores."""
+"""Settings that ``scripts/explore`` explores."""
 
 ROUNDS = 1_000_000
 """States after which ``scripts/explore --rounds`` stops."""

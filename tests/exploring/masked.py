@@ -91,7 +91,7 @@ class Masked(Member):
 
 
 class MaskInvariants(Invariants):
-    """What holds in every state, the masks included."""
+    """Invariants of every state, those of masks included."""
 
     def messages(self, said: tuple[Any, ...]) -> str:
         used: dict[Hashable, int] = {}

@@ -277,7 +277,7 @@ def members(
 
 
 class Invariants:
-    """What holds in every state.
+    """Invariants of every state.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a session decides, carried out over a channel, and what comes of it."""
+"""Effects of a session, carried out over a channel."""
 
 import asyncio
 import contextlib

@@ -21,7 +21,7 @@ QUICK = ["transport.patience=0.3", "transport.gather=0.3"]
 
 
 def parties(client, message):
-    """Who published a message and who gets it."""
+    """Return the peer that published a message and the one that receives it."""
     owner, _, place = message.topic.split("/peer/")[1].partition("/")
     return (place.removeprefix("in/") if place.startswith("in/") else owner), client.split("-")[1]
 

@@ -1,4 +1,4 @@
-"""What a peer leaves behind that comes back late again and again: its former model, and what was owed to that."""
+"""Former models of peers that come back late, and the flows that were owed to them."""
 
 import asyncio
 

@@ -21,7 +21,7 @@ NOISY = ["topology.kind=ring", "topology.peers=8", "gossip.steps=1", "privacy.mo
 
 
 async def outcome(changes):
-    """What became of all peers, and the plan."""
+    """Return the results of all peers, and the plan."""
     experiment = read(SMALL, changes=[*NOISY, *changes])
     return await live(experiment, MemoryTransport(), source=shared_source()), plan(experiment)
 

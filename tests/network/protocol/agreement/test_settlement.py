@@ -261,7 +261,7 @@ def test_the_next_member_begins_a_ballot_if_the_owner_does_not_decide_in_time():
 
 
 def carried(made, *names, now):
-    """What follows acceptances of members at the owner."""
+    """Return the effects of acceptances of members at the owner."""
     found = []
     for name in names:
         found += written(made, made.receive(name, proposed(COUNTS, name), now=now), now=now)

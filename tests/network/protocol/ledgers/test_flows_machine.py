@@ -180,7 +180,7 @@ class Weather(RuleBasedStateMachine):
         self.dead.add(peer.name)
 
     def one_sided(self, name, other):
-        """What an edge moved to one end and not from the other."""
+        """Yield the flows that an edge moved to one end and not from the other."""
         ends = self.peers[name].flows._ends[other]
         there = self.peers[other].flows._ends[name].applied
         for gossip_step in ends.applied - there:

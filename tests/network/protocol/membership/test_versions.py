@@ -26,7 +26,7 @@ SIGNED = 7
 
 
 async def learned(versions):
-    """What two peers report of each other while they learn."""
+    """Return the notices of two peers that learn together."""
     experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=2", "rounds=2"])
     transport, notices = MemoryTransport(), []
 
@@ -94,7 +94,7 @@ def came(fields):
 
 
 def announced(version, *, fields, identity):
-    """What a peer of another release says: the fields of ours, cut off or followed by some that only it knows."""
+    """Return the announcement of another release: fields of this one, cut off or followed by some that it adds."""
     ours = ["hello", *msgspec.structs.astuple(Announcement("bob", 1, "up", identity=identity.public, version=version))]
     theirs = [*ours, *range(fields)][: len(ours) + fields]
     theirs[SIGNED] = b""
@@ -142,7 +142,7 @@ def test_an_announcement_whose_signature_does_not_fit_names_the_version_where_it
 
 @pytest.mark.parametrize("theirs", [1, 4, VERSION + 1])  # payloads that begin with 2, 3, 5 and 6 are sealed
 async def test_a_peer_of_another_wire_format_is_refused_with_both_versions(theirs):
-    """What the broker retains of it is the announcement of another release."""
+    """The broker retains the announcement of another release."""
     changes = ["topology.kind=path", "topology.peers=2", "transport.gather=0.2"]
     transport, experiment = MemoryTransport(), read(SMALL, changes=changes)
 

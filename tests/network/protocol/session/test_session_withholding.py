@@ -23,7 +23,7 @@ def rounds(swarm, count, *, first=0):
 
 
 def news(swarm):
-    """What each session has to say about members that withhold, by name."""
+    """Return what each session reports about members that withhold, by name."""
     return {name: said for name in swarm.names if (said := swarm.sessions[name].take_withheld())}
 
 

@@ -39,7 +39,7 @@ def test_twice_the_quantile_is_waited(times, quantile):
 
 
 def rounded(quantile, count):
-    """Whether the quantile of equal rounds is that of one round, beyond rounding."""
+    """Return whether the quantile of equal rounds is that of one round, beyond rounding."""
     return abs(quantile * count - round(quantile * count)) > 1e-6
 
 

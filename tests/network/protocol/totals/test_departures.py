@@ -19,7 +19,7 @@ ROUNDS, TOTALS = 3, 2
 
 
 class Life:
-    """What a peer does: two totals in each round, which it begins again without the peers that are lost."""
+    """Course of a peer: two totals in each round, which it begins again without the peers that are lost."""
 
     def __init__(self, swarm, peer):
         self.swarm, self.peer = swarm, peer
