@@ -94,7 +94,7 @@ class Member:
 
     @property
     def recovered(self) -> MemberRecord:
-        """What it reads from its disk."""
+        """Record that it reads from its disk."""
         return self.disk
 
     @cached_property
@@ -127,7 +127,7 @@ class Member:
 
     @property
     def insists(self) -> bool:
-        """Whether it is the owner, and wants no acceptances any more besides those of a majority."""
+        """True if this member is the owner and the acceptances of a majority suffice for its proposal."""
         record, first = self.machine.record, self.committee.first
         if self.name != self.committee.owner or record.accepted is None or record.accepted.ballot != first:
             return False
@@ -136,7 +136,7 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Whether it takes nothing until a write is done."""
+        """True if the member handles nothing until a write is done."""
         return self.blocking and self.pending is not None
 
     def after(self, move: Hashable) -> list[tuple[Member, Sent]]:

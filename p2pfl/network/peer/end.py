@@ -14,7 +14,7 @@ from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.network.protocol.interface.requests import Finish
 from p2pfl.network.protocol.ledgers.flows import Row
-from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, leaves_half
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.results.content import Unsettled
 from p2pfl.results.notices.kinds import Notice, RestartUnsettled, StepsUnsettled, SumsUnsettled
 
@@ -72,12 +72,7 @@ def shift(state: State, row: Row | None, *, mass: float | None) -> State:
     if row is None:
         return state
     late = torch.from_numpy(row).to(state.public.rows)  # [P] or [P + 1]
-    if mass is None:
-        moved = late
-    else:
-        if mass + late[-1] <= 0 or not leaves_half(mass, float(late[-1])):
-            return state
-        moved = (late[:-1] - late[-1] * state.public.rows[0]) / (mass + late[-1])  # [P]
+    moved = late if mass is None else (late[:-1] - late[-1] * state.public.rows[0]) / (mass + late[-1])  # [P]
     return replace(state, rows=state.rows + moved, public=derived(lambda public: public + moved, state.public))
 
 
@@ -91,7 +86,7 @@ def unsettled(ledgers: PeerLedgers, *, missed: Mapping[str, int]) -> Unsettled:
     missed
         By neighbour, how many sums lacked its part.
     """
-    steps = Counter(partner for partner, _ in {*ledgers.flows.list_unsettled(), *ledgers.flows.lost})
+    steps = Counter(partner for partner, _ in ledgers.list_unsettled())
     return Unsettled(dict(sorted(steps.items())), dict(sorted(missed.items())), tuple(sorted(ledgers.unaware)))
 
 

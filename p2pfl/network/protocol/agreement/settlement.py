@@ -81,7 +81,7 @@ class Settlement:
 
     Examples
     --------
-    Ada owns the committee of three, so Bob sends his report to Ada alone, and waits for the proposal.
+    Ada owns the committee of three, so Bob sends its report to the owner alone, and waits for the proposal.
 
     >>> from p2pfl.network.protocol.agreement.attempt_reports import complete
     >>> names = ("ada", "bob", "eve")
@@ -100,10 +100,9 @@ class Settlement:
     incarnation: int = 0
     withholders: frozenset[str] = frozenset()
     agreement: Agreement = field(init=False)
-    accepted: set[str] = field(default_factory=set)
-    """Other members of the committee that have sent this peer their acceptance in the owner's ballot."""
     failed: str | None = None
     """Member that has reported the first failure that this peer knows of."""
+    _accepted: dict[str, Value] = field(default_factory=dict)  # by member, the first value in the owner's ballot
     _own: Report | None = None
     _reports: dict[str, Report] = field(default_factory=dict)  # by member, the first one
     _contradictors: set[str] = field(default_factory=set)  # members that have signed two reports
@@ -149,8 +148,8 @@ class Settlement:
             return []
         if isinstance(message, Reports):
             return self._receive_reports(sender, message, now=now)
-        if isinstance(message, Vote) and not message.final and message.ballot == self.committee.first:
-            self.accepted |= {sender} & {*self.committee.members}
+        if isinstance(message, Vote) and message.member == sender:
+            self._note_acceptance(message)
         received = MessageReceived(sender, message)
         if not isinstance(message, Prepare):
             return [*self._handle(received, now=now), *self._reconsider(now=now)]
@@ -208,12 +207,19 @@ class Settlement:
         return self.me in self.committee.members
 
     @property
+    def accepted(self) -> frozenset[str]:
+        """Other members of the committee that have sent this peer their acceptance of the owner's own value."""
+        own = self._accepted.get(self.committee.owner)
+        return frozenset(member for member, value in self._accepted.items() if value == own) - {self.me}
+
+    @property
     def withheld(self) -> frozenset[str]:
         """Members of the committee that have not accepted what this peer has proposed, although they could.
 
-        No other peer can bring a healthy member into this set. A member can accept unless it has promised another
-        ballot. It promises none before it has the reports of all. It has this peer's report from this peer, with the
-        proposal, unless this peer has asked the committee before.
+        A member can accept unless it has promised another ballot. It promises none before it has the reports of all, or
+        no longer waits for them. It has this peer's report from this peer, with the proposal, unless this peer has
+        asked the committee before. This is no proof: colluding members, such as two of seven, can make a healthy one
+        promise earlier.
         """
         if self._proposed == math.inf or self._requested:
             return frozenset()
@@ -278,6 +284,11 @@ class Settlement:
         if first.incarnation == report.incarnation:
             self._contradictors.add(report.member)
         return [Contradicted(first, report)]
+
+    def _note_acceptance(self, vote: Vote) -> None:
+        """Keep the first value that a member of the committee has accepted in the owner's ballot."""
+        if not vote.final and vote.ballot == self.committee.first and vote.member in self.committee.members:
+            self._accepted.setdefault(vote.member, vote.value)
 
     def _repeat(self, to: str) -> list[Effect]:
         """Send what a member may lack: the decision, or this member's votes and the reports behind its proposal."""
@@ -399,6 +410,8 @@ class Settlement:
     def _handle(self, event: Event, *, now: float) -> list[Effect]:
         promised = self.agreement.record.promised
         effects = self.agreement.handle(event, now=now)
+        if self.agreement.record.accepted is not None:
+            self._note_acceptance(self.agreement.record.accepted)
         decided = self.agreement.record.decided
         self._overtaken |= decided is not None and promised > decided.votes[0].ballot
         return effects

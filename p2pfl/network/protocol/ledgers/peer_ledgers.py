@@ -11,7 +11,8 @@ not conserved. Under masks there are none, because a round counts once all its m
 
 *Weights* begin anew in each round, and a model is divided by the weight of its sum. A flow of an earlier gossip step
 waits while it would leave less than half of that weight, so whatever was lost, the divisor is at least half of the
-weight of what has arrived in time, which is positive.
+weight of what has arrived in time, which is positive. Later flows of the same release wait with it. What waits to the
+end is reported as unsettled.
 
 *Late peers.* A peer that enters late begins with the average of the others, and leaves its former model behind. What
 partners have applied of that model stays applied, and what was owed to it goes with it: in a first round, in which the
@@ -119,6 +120,8 @@ class PeerLedgers:
         """Partners that may have models of an earlier incarnation, and have not reported that they know this one."""
         self._owed: dict[int, Row] = {}
         """Flows that were found late, by the release to whose models they belong."""
+        self._waiting: dict[int, set[tuple[str, GossipStep]]] = {}
+        """Partners and gossip steps of these flows, at most ``ROOM`` of each partner."""
         self._chain_of: dict[GossipStep, int] = {}
         self._arrived: Row | None = None  # flows of the open gossip step that came late
         self._current: GossipStep | None = None
@@ -197,6 +200,7 @@ class PeerLedgers:
         self._incarnations |= {name: page.flows[name].incarnation for name in notes if notes[name].applied}
         self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, closed=(round, 0), checkpoint=notes)
         self._owed = {} if late else {chain: rows[name] for chain, name in page.owed.items()}
+        self._waiting = {chain: {(partner, (round, 0)) for partner in partners} for chain in self._owed}  # any of them
         self._chain_of = {} if late else dict(page.gossip_steps)
         self.mass = page.mass
         self.unaware |= partners
@@ -223,7 +227,7 @@ class PeerLedgers:
         self._incarnations[partner] = self._next[partner]
         self._silent = STEPS_BETWEEN_REPORTS  # it may leave before the next report is due
         if partner in self.flows.partners:
-            self._due_back(self.flows.revive(partner, (first, 0)))
+            self._due_back(partner, self.flows.revive(partner, (first, 0)))
 
     # ------------------------------------------------------------------ flows
 
@@ -251,6 +255,7 @@ class PeerLedgers:
             self._arrived = moved if self._arrived is None else self._arrived + moved
         elif moved is not None:
             self._owe(delivery.gossip_step, moved)
+            self._wait(partner, delivery.gossip_step)
         return moved is not None
 
     def close(self, *, weight: float | None = None) -> Row | None:
@@ -268,7 +273,7 @@ class PeerLedgers:
             weight = weight if weight is None or due is None else weight + float(due[-1])
             if weight is None or leaves_half(weight, float(owed[-1])):
                 due = owed if due is None else due + owed
-                del self._owed[chain]
+                self._settle(chain)
         self._current = None
         oldest = self.flows.oldest
         self._chain_of = {each: number for each, number in self._chain_of.items() if each >= oldest}
@@ -276,10 +281,16 @@ class PeerLedgers:
         self.flows.prune()
         return due
 
-    def _due_back(self, back: Mapping[GossipStep, Row]) -> None:
+    def _due_back(self, partner: str, back: Mapping[GossipStep, Row]) -> None:
         for gossip_step, flow in back.items():
             if gossip_step in self._chain_of:
                 self._owe(gossip_step, flow)
+                self._wait(partner, gossip_step)
+
+    def _wait(self, partner: str, gossip_step: GossipStep) -> None:
+        waiting = self._waiting.setdefault(self._chain_of[gossip_step], set())
+        if sum(other == partner for other, _ in waiting) < ROOM:
+            waiting.add((partner, gossip_step))
 
     def _owe(self, gossip_step: GossipStep, flow: Row) -> None:
         self._silent = STEPS_BETWEEN_REPORTS  # partners wait for this report
@@ -287,9 +298,22 @@ class PeerLedgers:
         before = self._owed.get(chain)
         self._owed[chain] = flow if before is None else before + flow
 
+    def _settle(self, chain: int) -> Row | None:
+        self._waiting.pop(chain, None)
+        return self._owed.pop(chain, None)
+
     def remainder(self) -> Row | None:
-        """Return what is still missing from the model of the first release after the last gossip step."""
-        return self._owed.pop(0, None)
+        """Return what the first release's model lacks after the last gossip step; ``None`` if that is too heavy."""
+        owed = self._owed.get(0)
+        if owed is not None and self.mass is not None:
+            late = float(owed[-1])
+            if self.mass + late <= 0 or not leaves_half(self.mass, late):
+                return None
+        return self._settle(0)
+
+    def list_unsettled(self) -> set[tuple[str, GossipStep]]:
+        """Return the partners and gossip steps whose flows may be at one end alone, in models of the first release."""
+        return {*self.flows.list_unsettled(), *self.flows.lost, *self._waiting.get(0, ())}
 
     # ------------------------------------------------------------------ accounts
 
@@ -339,7 +363,7 @@ class PeerLedgers:
             statement = next((statement for statement, names in account.flows if me in names or not names), None)
             if statement is not None and _meant(statement, account.incarnations.get(me), incarnation=incarnation):
                 self.unaware.discard(partner)
-                self._due_back(self.flows.receive(partner, statement))
+                self._due_back(partner, self.flows.receive(partner, statement))
         if account.over:
             self.over.add(partner)
 

@@ -348,6 +348,24 @@ def test_a_member_withholds_if_the_owner_has_its_report_and_not_its_acceptance()
     assert ada.withheld == frozenset()
 
 
+def test_a_member_that_accepts_another_value_than_the_owner_has_proposed_withholds_its_acceptance():
+    ada, _ = reporting("ada", "bob", "eve", "mia")
+    carried(ada, "bob", "eve", now=0.1)
+    for value in (JOINED, COUNTS):  # the second one proves that mia is malicious, and is no acceptance
+        written(ada, ada.receive("mia", proposed(value, "mia"), now=0.1), now=0.1)
+        assert ada.accepted == {"bob", "eve"}
+        assert ada.withheld == {"mia"}
+
+
+def test_acceptances_of_another_value_do_not_make_an_owner_ask_for_votes():
+    ada, _ = reporting("ada", "bob", "eve", "mia", withholders=frozenset({"mia"}))
+    carried(ada, "bob", now=0.1)
+    effects = written(ada, ada.receive("eve", proposed(JOINED, "eve"), now=0.1), now=0.1)
+    assert {*ticks(effects)} <= {PAUSES}  # no majority has accepted
+    assert sent(carried(ada, "mia", now=0.1), Proposal) == []
+    assert ada.withheld == {"eve"}
+
+
 def test_a_member_that_may_have_promised_before_the_owner_proposed_is_not_said_to_withhold():
     """Whoever has reported to others alone lets them doubt the owner; they need its report too, which it repeats."""
     ada, _ = reporting("ada", "bob", "eve")

@@ -1,4 +1,4 @@
-"""What is found late enters the model of its release, and what a later incarnation goes on from."""
+"""Late flows, which enter the model of their release, and the page from which a later incarnation continues."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p2pfl.network.peer.end import unsettled
 from p2pfl.network.protocol.ledgers.page import Page
-from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.network.protocol.ledgers.peer_ledgers import ROOM, PeerLedgers
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 
 STEPS = 8
@@ -109,6 +109,59 @@ def test_what_would_leave_less_than_half_of_the_weight_waits():
         ada.open((1, step), np.zeros(2), weights={"bob": 0.5}, chain=0)
         found.append(ada.close(weight=weight))
     assert [None if due is None else due.tolist() for due in found] == [None, None, [-2.0, -1.0], None]
+
+
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_flow_that_is_too_heavy_to_the_end_is_counted_as_unsettled(weight, restarts):
+    ada = PeerLedgers("ada", gossip=["bob"])
+    ada.receive("bob", behind(ada, [4.0, 2.0]), incarnation=1)  # a weight of 1 is to be taken back
+    if restarts:
+        (page, rows), ada = ada.page(), PeerLedgers("ada", gossip=["bob"])
+        ada.turn(page, rows, round=1)
+        ada.unaware.clear()
+    ada.mass = weight
+    rest = ada.remainder()
+    assert (None if rest is None else rest.tolist()) == (None if weight == 0.5 else [-2.0, -1.0])
+    assert unsettled(ada, missed={}).steps == ({"bob": 1} if weight == 0.5 else {})
+
+
+def test_of_the_flows_that_wait_a_bounded_number_of_each_partner_is_counted():
+    ada, bob = PeerLedgers("ada", gossip=["bob"], heaviest=2.0), PeerLedgers("bob", gossip=["ada"])
+    ada.receive("bob", behind(ada, [4.0, 2.0]), incarnation=1)  # too heavy for the weights below
+    for each, other in ((ada, "bob"), (bob, "ada")):
+        each.begin(other, incarnation=1)
+    ada.receive("bob", bob.account(1), incarnation=1)
+    for step in range(2 * ROOM):
+        for each, other in ((ada, "bob"), (bob, "ada")):
+            each.open((1, step), np.zeros(2), weights={other: 0.5}, chain=0)
+        assert bob.apply("ada", (1, step), np.zeros(2)) is not None
+        assert {str(each.close(weight=0.5)) for each in (ada, bob)} == {"None"}
+        assert ada.late("bob", Delivery(Head(1, step, "float64", 1, mass=0.0), torch.zeros(1, dtype=torch.float64)))
+        ada.receive("bob", bob.account(1), incarnation=1)
+        bob.receive("ada", ada.account(1), incarnation=1)
+    ada.mass = 0.5
+    assert ada.remainder() is None
+    assert not ada.flows.list_unsettled()
+    assert unsettled(ada, missed={}).steps == {"bob": ROOM}
+
+
+def test_a_model_found_late_is_unsettled_until_it_enters_the_model_of_its_release():
+    ada = PeerLedgers("ada", gossip=["bob"])
+    for step in range(2):
+        ada.open((0, step), np.zeros(1), weights={"bob": 0.5}, chain=0)
+        ada.close()
+    assert ada.late("bob", delivered((0, 1), 1.0))
+    bob = PeerLedgers("bob", gossip=["ada"])
+    bob.open((0, 1), np.ones(1), weights={"ada": 0.5}, chain=0)
+    bob.apply("ada", (0, 1), np.zeros(1))
+    bob.close()
+    bob.begin("ada", incarnation=1)
+    ada.receive("bob", bob.account(1), incarnation=1)
+    assert not ada.flows.list_unsettled()
+    assert unsettled(ada, missed={}).steps == {"bob": 1}
+    assert ada.remainder().tolist() == [0.5]
+    assert not unsettled(ada, missed={})
 
 
 def test_who_comes_back_and_whom_it_meets_again_report_at_once():
