@@ -136,6 +136,21 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
             return OwnBaselines(alone)
         return OwnBaselines(alone, self._train_alone(table, self.parties.names))
 
+    def scores_without_others(self, models: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        """Return the scores of the split network with zeros in place of the other parties' embeddings.
+
+        Parameters
+        ----------
+        models
+            Models ``[P]`` by peer, of which that of the label holder is read.
+        """
+        label = self.parties.label
+        before = {label: self.tensors(models[label], peer=label)}
+        table = self.table(models[label], before)
+        training = self._training(label, tensors=before[label])
+        scores = self._scores(table, training.outputs(self.embedding(models, label, test=True)))
+        return dict(zip(self.model.scores, scores.tolist(), strict=True))
+
     def predictors(self, peer: str) -> int:
         """Return all that may be shown of a row: embeddings show columns, and gradients what is predicted from them."""
         return MAX_PREDICTORS if peer in self.parties.names else 0
