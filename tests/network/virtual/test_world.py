@@ -141,7 +141,7 @@ def mutual(self):
     if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
         return False
     told = self.streams.senders & membership.present <= progress.places.keys()
-    if progress.running:
+    if self.shared.running:
         return told
     resumed = any(membership.up[peer].rounds for peer in membership.present)
     return not (membership.absent or membership.silent) and (told or bool(self.shared.me.rounds) or not resumed)
