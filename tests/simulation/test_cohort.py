@@ -65,6 +65,7 @@ def check_alike(few, every):
     assert few.summary["gradients"] == every.summary["gradients"]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize(
     "name", ["fedavg", "fedsgd", "fedprox", "fednova", "fedavgm", "fedadam", "fedyogi", "fedadagrad"]
@@ -238,6 +239,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_models(tmp_path):
     assert torch.equal(models(rest), models(whole))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_scaffold_of_a_cohort_is_that_of_all_peers(option, weighted, monkeypatch):
@@ -270,6 +272,7 @@ def personal(name, *changes):
     return read(TABLE, changes=changes, trust_code=True)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("name", PERSONAL)
 def test_personal_models_of_a_cohort_are_those_of_all_peers(name, weighted, monkeypatch):
@@ -283,6 +286,7 @@ def test_personal_models_of_a_cohort_are_those_of_all_peers(name, weighted, monk
     check_alike(few, simulate(experiment, baselines=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PERSONAL)
 def test_of_very_many_clients_personal_models_are_kept_of_those_that_took_part(name, tmp_path, monkeypatch):
     every = simulate(personal(name), baselines=False)
@@ -326,6 +330,7 @@ def test_the_mean_of_sparse_models_is_that_of_all_peers(monkeypatch):
         assert record.mean_model == pytest.approx(means[record.round], rel=1e-12)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["ditto", "fedper"])
 def test_personal_models_go_on_from_a_checkpoint_of_those_that_took_part(name, tmp_path, monkeypatch):
     whole = simulate(personal(name), baselines=False)
@@ -342,6 +347,7 @@ def test_personal_models_go_on_from_a_checkpoint_of_those_that_took_part(name, t
     assert torch.equal(models(rest), models(whole))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["ditto", "fedper"])
 def test_a_checkpoint_with_the_models_of_all_peers_goes_on_as_one_of_those_that_took_part(name, tmp_path, monkeypatch):
     whole = simulate(personal(name), baselines=False)
@@ -386,6 +392,7 @@ CODECS = [
 ]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["fedavg", "fedadam", "ditto"])
 @pytest.mark.parametrize("codec", CODECS, ids=" ".join)
 def test_models_that_are_encoded_alike_are_computed_once(name, codec, monkeypatch):
