@@ -423,8 +423,9 @@ class Peer:
         self.plan = data.plan
         self.training.learner = self.plan.learner
         self.meter.samples.follow(self.plan.learner)
-        if changed:
-            self._notify(DataReplaced(peer=self.name))
+        if self.name in changed:
+            drift, feature = changed[self.name] or (None, None)
+            self._notify(DataReplaced(peer=self.name, drift=drift, feature=feature))
         return data
 
     def _counted(self, first: FirstRound) -> bool:
