@@ -159,13 +159,20 @@ class Operation:
             self._say(f"{key} differs from the running swarm and stays as it is there, because owners decide on it")
         expected = self.view.expected(self.experiment, self.roster)
         result: dict[str, Any] = msgspec.to_builtins(differences) | {"peers": expected}
-        if absent := sorted({*expected} - {*self.view.present}):
+        if absent := sorted({*expected} - self.view.taking_part):
             raise RunError(f"{', '.join(absent)} is not there to agree; wait for it, or take it out of the experiment")
         if dry_run:
             return result | {"number": None, "after": None}
         rounds = self.view.horizon
         change = await self._propose(channel, expected)
-        begun = self.view.rounds(expected)
+        begun, ahead = self.view.rounds(expected), self.view.ahead(expected)
+        if ahead:
+            who = ", ".join(f"{name} states round {round}" for name, round in ahead.items())
+            why = f"{who}, and most peers are in round {begun} at most"
+            if after is None:
+                await self._withdraw(channel)
+                raise RunError(f"{why}; name the last round with --after, or revoke whoever is wrong")
+            self._say(f"{why}, so this counts for nothing")
         if after is None:
             await asyncio.sleep(PACE_SECONDS)
             change = await self._propose(channel, expected)
@@ -190,9 +197,13 @@ class Operation:
         try:
             await self._publish(channel, change, expected)
         except RunError:
-            await channel.publish(change_topic(self.view.swarm), b"", retain=True)  # ends nothing, so nobody needs it
+            await self._withdraw(channel)
             raise
         return change
+
+    async def _withdraw(self, channel: Channel) -> None:
+        """Take back a proposal, which ends nothing, so that nobody needs it."""
+        await channel.publish(change_topic(self.view.swarm), b"", retain=True)
 
     async def _publish(self, channel: Channel, change: SwarmChange, expected: list[str]) -> None:
         """Publish a change, and wait until all peers hold it."""

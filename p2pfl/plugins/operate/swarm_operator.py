@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -111,13 +112,13 @@ class SwarmView:
         Raises
         ------
         InputError
-            No peer is there, or not all are in the same run.
+            No peer is there, or no run has more than half of those that are.
         """
         return self._run()[1]
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Facts that all peers announce alike; raises as :attr:`roster`."""
+        """Facts that most peers announce alike; raises as :attr:`roster`."""
         return self._run()[0]
 
     @property
@@ -126,20 +127,24 @@ class SwarmView:
         text = self.facts.get("rounds", str(Experiment().rounds))
         return int(text) if text.isdecimal() and len(text) <= len(str(ENDLESS)) else ENDLESS
 
+    @property
+    def taking_part(self) -> frozenset[str]:
+        """Peers in the run of most that are there; raises as :attr:`roster`."""
+        run = run_digest(self.facts)
+        return frozenset(name for name, each in self.present.items() if run_digest(each.facts) == run)
+
     def _run(self) -> tuple[Mapping[str, str], Roster]:
-        runs = {
-            run_digest(each.facts): (each.facts, roster)
-            for each in self.present.values()
-            if (roster := self._roster_of(each)) is not None
-        }
-        if len(runs) != 1:
+        runs = Counter(run_digest(each.facts) for each in self.present.values())
+        [(run, count)] = runs.most_common(1) or [("", 0)]
+        if 2 * count <= len(self.present):
             some = sorted(self.present)
             raise InputError(
-                f"peers of different runs are there ({', '.join(some)}); wait until all are in the same one"
+                f"peers of different runs are there ({', '.join(some)}); wait until most are in the same one"
                 if runs
                 else "no peer of this swarm is there, so there is nothing to change; start the peers"
             )
-        [(facts, roster)] = runs.values()
+        facts = next(each.facts for each in self.present.values() if run_digest(each.facts) == run)
+        roster = next(each for each in self.rosters if each.digest == facts.get("roster"))
         if not roster.operator:
             raise InputError(
                 "the roster of the running peers names no operator, so nobody may change their run; stop them, give "
@@ -148,10 +153,9 @@ class SwarmView:
         return facts, roster
 
     def expected(self, after: Experiment, roster: Roster) -> list[str]:
-        """Return the peers that must agree to a change: those that stay with their key, and others that are there."""
+        """Return the peers that must agree to a change: those that stay with their key; no other can prevent it."""
         now = self.roster
-        stay = [name for name in followers(after) if now.peers.get(name) == roster.peers.get(name) is not None]
-        return sorted({*stay, *self.present})
+        return sorted(name for name in followers(after) if now.peers.get(name) == roster.peers.get(name) is not None)
 
     def differences(self, after: Experiment, roster: Roster) -> Differences:
         """Return the differences that a change would make.
@@ -205,8 +209,22 @@ class SwarmView:
         return {name: self.answers[name].refused for name in names if self._said(change, name, refused=True)}
 
     def rounds(self, names: Sequence[str]) -> int:
-        """Return the largest number of rounds that a peer has begun."""
-        return max((self.answers[name].round for name in names if name in self.answers), default=0)
+        """Return the largest number of rounds that a peer has begun; one that is far :meth:`ahead` does not count."""
+        ahead = self.ahead(names)
+        return max((round for name, round in self._claims(names).items() if name not in ahead), default=0)
+
+    def ahead(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the rounds of peers that state to be further than neighbours who wait for each other can be.
+
+        A peer is at most as many rounds ahead of another one as there are edges between them. No single peer moves the
+        median of all, so none sets the last round of the others.
+        """
+        claims = self._claims(names)
+        most = sorted(claims.values())[(len(claims) - 1) // 2] + len(claims) + MARGIN if claims else 0
+        return {name: round for name, round in claims.items() if round > most}
+
+    def _claims(self, names: Sequence[str]) -> dict[str, int]:
+        return {name: self.answers[name].round for name in names if name in self.answers}
 
     def _answered(self, change: SwarmChange, name: str) -> bool:
         agreed = self._said(change, name, refused=False) and self.answers[name].last == change.last

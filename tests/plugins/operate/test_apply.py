@@ -8,11 +8,14 @@ import pytest
 from fleets import bundles
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.experiment import plan, read
+from p2pfl.experiment.swarm_change import ChangeAnswer
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.operate.apply_command import Operation
-from p2pfl.plugins.operate.swarm_operator import SwarmView, check_after
+from p2pfl.plugins.operate.swarm_operator import MARGIN, SwarmView, check_after
 from p2pfl.privacy.keys import FIRST, Identity, Roster, SeededSource
 from p2pfl.results import Run
 from swarms import SMALL, timeless
@@ -21,6 +24,7 @@ from wine_files import wine_file
 NAMES = tuple(f"peer{number}" for number in range(4))
 CHANGES = ["topology.kind=complete", "topology.peers=4", "rounds=6", "learning.batch=all", "transport.gather=900"]
 OPERATOR = Identity(bytes(range(32)))
+FAR = 2**31
 KEYS = {name: Identity(bytes([number] * 32)) for number, name in enumerate(NAMES, start=1)}
 ROSTER = Roster({name: key.public for name, key in KEYS.items()}, operator=OPERATOR.public)
 
@@ -28,9 +32,9 @@ ROSTER = Roster({name: key.public for name, key in KEYS.items()}, operator=OPERA
 class Plant:
     """Three peers that wait for the fourth, an operator, and what became of them."""
 
-    def __init__(self, folder, *, roster=ROSTER):
-        self.experiment, self.folder, self.roster = read(SMALL, changes=CHANGES), folder, roster
-        self.said, self.done = [], {}
+    def __init__(self, folder, *, roster=ROSTER, rounds=6, liar=None):
+        self.experiment, self.folder, self.roster = read(SMALL, changes=[*CHANGES, f"rounds={rounds}"]), folder, roster
+        self.said, self.done, self.liar = [], {}, liar
 
     async def play(self, name, transport):
         Run(self.experiment, folder=self.folder / name)
@@ -44,6 +48,8 @@ class Plant:
             incarnation=FIRST,
             store=CheckpointStore(self.folder / name / "peers", name),
         )
+        if name == self.liar:
+            peer.changes._answer = boasting(peer.changes)
         async with peer:
             await peer.run()
         self.done[name] = peer.done
@@ -70,6 +76,76 @@ class Plant:
         return timeless(together())
 
 
+def boasting(changes):
+    """Return how a peer answers that states to be in a round of the far future."""
+    honest = changes._answer
+
+    async def answer(change, reason):
+        was, changes.held.round = changes.held.round, FAR
+        await honest(change, reason)
+        changes.held.round = was
+
+    return answer
+
+
+REMAINING = 'topology.peers=["peer0", "peer1", "peer2"]'
+
+
+def test_a_peer_that_states_a_round_of_the_far_future_is_named_before_anything_is_ordered(tmp_path):
+    plant = Plant(tmp_path, rounds=40, liar="peer1")
+    with pytest.raises(BaseExceptionGroup) as raised:
+        plant.change(REMAINING, "rounds=9", after=None)
+    assert raised.group_contains(RunError, match=f"peer1 states round {FAR + 1}, and most peers are in round 1")
+    assert not [*(tmp_path / "changes").glob("*-order.json")]
+
+
+def test_a_run_without_an_end_ends_where_the_operator_says_whatever_a_peer_states(tmp_path):
+    plant = Plant(tmp_path, rounds='"endless"', liar="peer1")
+    assert plant.change(REMAINING, "rounds=9", after=5)["after"] == 5
+    assert "so this counts for nothing" in plant.said[-2]
+    assert plant.done == dict.fromkeys(NAMES, 5)
+
+
+def answers(**rounds):
+    """Return what the operator sees of peers that state these rounds."""
+    view = SwarmView("test", [ROSTER])
+    content = "0" * 64
+    view.answers = {
+        name: ChangeAnswer(swarm="test", peer=name, content=content, last=None, round=round)
+        for name, round in rounds.items()
+    }
+    return view
+
+
+def test_no_single_peer_moves_the_round_from_which_the_operator_counts():
+    honest = {"peer0": 7, "peer2": 9, "peer3": 8}
+    assert (answers(peer1=10, **honest).rounds(NAMES), answers(peer1=10, **honest).ahead(NAMES)) == (10, {})
+    for lie in (0, 33, 10**6, 2**32):
+        view = answers(peer1=lie, **honest)
+        assert 9 <= view.rounds(NAMES) <= 9 + len(NAMES) + MARGIN
+        assert set(view.ahead(NAMES)) <= {"peer1"}
+    assert answers(peer0=7, peer1=2**32).rounds(NAMES) == 7
+
+
+def announced(view, name, **facts):
+    me = Announcement(name, FIRST, "up", {"roster": ROSTER.digest, **facts})
+    view.take_announcement(name, encode(me.sign(KEYS[name], swarm="test")))
+
+
+def test_neither_a_peer_of_another_run_nor_one_that_leaves_keeps_the_others_from_a_change():
+    view, after = SwarmView("test", [ROSTER]), read(SMALL, changes=[*CHANGES, REMAINING])
+    for name in NAMES[:3]:
+        announced(view, name, rounds="6")
+    announced(view, "peer3", rounds="7")
+    assert view.horizon == 6
+    assert view.expected(after, ROSTER) == [*NAMES[:3]]
+    assert view.taking_part == {*NAMES[:3]}
+    announced(view, "peer2", rounds="8")
+    with pytest.raises(InputError, match="peers of different runs are there"):
+        _ = view.facts
+
+
+@pytest.mark.slow
 def test_all_agree_and_end_after_the_round_that_the_operator_names(tmp_path):
     plant = Plant(tmp_path)
     remaining = '["peer0", "peer1", "peer2"]'
@@ -81,6 +157,7 @@ def test_all_agree_and_end_after_the_round_that_the_operator_names(tmp_path):
     assert {path.name for path in (tmp_path / "changes").iterdir()} == {"test-1-proposal.json", "test-1-order.json"}
 
 
+@pytest.mark.slow
 def test_a_dry_run_changes_nothing(tmp_path):
     plant = Plant(tmp_path)
     result = plant.change('topology.peers=["peer0", "peer1", "peer2"]', "learning.rate=0.01", dry_run=True)
@@ -116,6 +193,7 @@ def test_a_run_that_ends_before_all_have_the_order_is_refused():
         check_after(12, 11, rounds=12)
 
 
+@pytest.mark.slow
 def test_the_last_round_is_no_later_than_that_of_the_run(tmp_path):
     plant = Plant(tmp_path)
     result = plant.change('topology.peers=["peer0", "peer1", "peer2"]', "rounds=9", after=None)
