@@ -104,7 +104,15 @@ def needs_one_start(before: Experiment, after: Experiment) -> bool:
     return it.claims or it.mode.sums or it.differences or it.algorithm.personal or kept
 
 
-def begun_after(before: Experiment, after: Experiment, folder: Path, *, peer: str) -> Experiment:
+def begun_after(
+    before: Experiment,
+    after: Experiment,
+    folder: Path,
+    *,
+    peer: str,
+    roster: Path | None = None,
+    has_model: bool = True,
+) -> Experiment:
     """Return the experiment of a peer whose next run begins with the last models of the run in a directory.
 
     Parameters
@@ -115,7 +123,15 @@ def begun_after(before: Experiment, after: Experiment, folder: Path, *, peer: st
         Directory of the run that ends.
     peer
         Name of the peer.
+    roster
+        File of its roster; ``None`` for the present one.
+    has_model
+        False if it has no model with which it could begin.
     """
+    if roster is not None:
+        after = msgspec.structs.replace(after, trust=msgspec.structs.replace(after.trust, roster=str(roster)))
+    if not has_model:
+        return after
     common = before.learning.consensus and needs_one_start(before, after)
     start = str(folder / "peers" / f"{peer if common else '{peer}'}.safetensors")
     return msgspec.structs.replace(after, model=msgspec.structs.replace(after.model, pretrained=start))

@@ -155,6 +155,10 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     change: SwarmChange
     late: bool
 
+    def encode(self) -> bytes:
+        """Return the bytes of its file."""
+        return msgspec.json.encode(self)
+
 
 class ChangeAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Answer of a peer to a change.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from p2pfl.cli import folders, terminal
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
@@ -80,20 +78,15 @@ def following(folder: Path, *, peer: str, left: bool = False) -> tuple[Path, Pat
         terminal.note(f'{by} takes {peer} out of "{before.name}"; its last model is in {folder / "peers"}')
         return None
     place = folder.resolve() / NEXT
-    start = begun_after(before, after, place.parent, peer=peer)
     common = left and needs_one_start(before, after)
-    own = (place.parent / "peers" / f"{peer}.safetensors").is_file() and not common
-    start = msgspec.structs.replace(
-        start,
-        model=start.model if own or not left else before.model,
-        trust=msgspec.structs.replace(start.trust, roster=str(place / "roster.toml")),
-    )
+    own = not left or (not common and (place.parent / "peers" / f"{peer}.safetensors").is_file())
+    start = begun_after(before, after, place.parent, peer=peer, roster=place / "roster.toml", has_model=own)
     try:
         place.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{place} cannot be made ({error.strerror}); check its permissions") from None
     roster.write(place / "roster.toml")
-    replace_file(place / ORDER, msgspec.json.encode(RunOrder(change=change, late=left)), mode=0o600)
+    replace_file(place / ORDER, RunOrder(change=change, late=left).encode(), mode=0o600)
     replace_file(place / "experiment.toml", write(start).encode())
     if common:
         raise InputError(
