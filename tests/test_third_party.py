@@ -75,7 +75,6 @@ def test_an_exact_model_works_by_its_name(tmp_path, capsys):
     )
 
 
-@pytest.mark.fast
 @pytest.mark.usefixtures("example")
 def test_commands_of_p2pfl_know_the_names(capsys):
     assert main(["topology", "wheel", "--peers", "7", "--json"]) == 0

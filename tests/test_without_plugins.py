@@ -49,7 +49,6 @@ def test_commands_of_the_core_work_without_plug_ins(command, arguments):
     assert out.startswith("{")
 
 
-@pytest.mark.fast
 def test_an_exact_model_that_is_not_there_is_refused_in_a_sentence(command):
     status, out, errors = command("simulate", "digits", "--set", "model.name=glm")
     assert (status, out) == (2, "")

@@ -36,8 +36,11 @@ class Disk(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file, if it exists."""
 
-    def sync(self, folder: Path) -> None:
-        """Make names durable, where folders can be synced."""
+    def sync(self, path: Path) -> None:
+        """Make the names in a folder durable, where folders can be synced, or the contents of a file."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the names in a folder; none if there is no folder."""
 
 
 class Drive:
@@ -67,15 +70,21 @@ class Drive:
         """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
-    def sync(self, folder: Path) -> None:
-        """Make names durable, where folders can be synced."""
+    def sync(self, path: Path) -> None:
+        """Make the names in a folder durable, where folders can be synced, or the contents of a file."""
         if os.name != "posix":
             return
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the names in a folder; none if there is no folder."""
+        with contextlib.suppress(FileNotFoundError):
+            return [path.name for path in folder.iterdir()]
+        return []
 
 
 DRIVE = Drive()

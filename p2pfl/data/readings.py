@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ Digests = npt.NDArray[np.uint64]
 
 BINS = 10
 """Bins of equal content of the population stability index."""
+
+MOST_FEATURES = 512
+"""Features above which a checkpoint has no :func:`share_table`, which would outweigh the model."""
 
 SMALLEST_SHARE = 1e-4
 """Share that an empty bin counts as, so that the index stays finite."""
@@ -37,12 +41,15 @@ class DataPosition:
         Digest of all rows, in their order.
     judged
         Round before which the rows changed that judge its models.
+    shares
+        How the numbers of each feature were distributed, as :func:`share_table` writes it; empty without that.
     """
 
     round: int
     rows: int
     digest: str
     judged: int = 0
+    shares: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -155,6 +162,36 @@ def position_of(digests: Digests, *, round: int) -> DataPosition:
     return DataPosition(round, len(digests), hashlib.sha256(digests.tobytes()).hexdigest()[:32])
 
 
+def share_table(federation: Federation, peer: str) -> bytes:
+    """Return the bins of each feature of the rows of a peer, 80 bytes each: what a later reading is compared with.
+
+    A device that slept has no other trace of rows that have left its window by then. Empty without rows, and where
+    there are more than :data:`MOST_FEATURES` features.
+    """
+    rows = _features(federation)[rows_of(federation, peer)]
+    if not len(rows) or rows.shape[1] > MOST_FEATURES:
+        return b""
+    return np.stack([Bins.of(column).packed() for column in rows.T]).astype("<f4").tobytes()
+
+
+def drift_since(shares: bytes, federation: Federation, peer: str) -> npt.NDArray[np.float64]:
+    """Return the population stability index of each feature, ``[F]``, of a peer's rows against those of a table.
+
+    Empty if either are missing, or the table has other features.
+    """
+    rows = _features(federation)[rows_of(federation, peer)]
+    table = np.frombuffer(shares, "<f4").astype(np.float64).reshape(-1, 2 * BINS)
+    if not len(rows) or len(table) != rows.shape[1]:
+        return np.zeros(0)
+    return np.array([Bins.unpacked(each).index(column) for each, column in zip(table, rows.T, strict=True)])
+
+
+def _features(federation: Federation) -> npt.NDArray[np.floating]:
+    features = federation.dataset.features
+    numbers: npt.NDArray[np.floating] = features.reshape(len(features), -1).numpy()
+    return numbers
+
+
 def shorten(federation: Federation, peer: str, position: DataPosition) -> Federation | None:
     """Return a federation in which a peer has the first rows alone, as at a position; ``None`` if it had others.
 
@@ -198,8 +235,8 @@ def compare_readings(before: Federation, after: Federation, peer: str) -> NewRow
     rows = rows_of(after, peer)[fresh]
     drift = np.zeros(0)
     if len(old) and len(rows):
-        earlier, later = (each.dataset.features.reshape(len(each.dataset), -1) for each in (before, after))
-        pairs = zip(earlier[rows_of(before, peer)].numpy().T, later[rows].numpy().T, strict=True)
+        earlier, later = _features(before)[rows_of(before, peer)], _features(after)[rows]
+        pairs = zip(earlier.T, later.T, strict=True)
         drift = np.array([population_stability(one, other) for one, other in pairs])  # [F]
     return NewRows(rows, appended, drift)
 
@@ -265,14 +302,57 @@ def population_stability(before: npt.NDArray[np.floating], after: npt.NDArray[np
     >>> round(population_stability(calm, calm), 3), population_stability(calm, calm + 0.3) > 0.25
     (0.0, True)
     """
-    before, after = before[~np.isnan(before)], after[~np.isnan(after)]
-    if not len(before) or not len(after):
-        return 0.0
-    edges = np.unique(np.quantile(before, np.linspace(0, 1, BINS + 1)[1:-1]))
-    shares = []
-    for values in (before, after):
-        counts = np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges) + 1)
-        shares.append(np.maximum(counts / len(values), SMALLEST_SHARE))
-    earlier, later = shares
-    chance = len(edges) * (1 / len(before) + 1 / len(after))
-    return max(0.0, float(((later - earlier) * np.log(later / earlier)).sum()) - chance)
+    return Bins.of(before).index(after)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Bins of equal content of a sample of a number.
+
+    Attributes
+    ----------
+    count
+        Size of the sample, without numbers that are missing.
+    edges, shares
+        Between the bins, ``[b - 1]``, and the share of the sample in each, ``[b]``.
+    """
+
+    count: int
+    edges: npt.NDArray[np.floating]
+    shares: npt.NDArray[np.floating]
+
+    @classmethod
+    def of(cls, sample: npt.NDArray[np.floating]) -> Self:
+        """Return the bins of a sample."""
+        sample = sample[~np.isnan(sample)]
+        inner = np.quantile(sample, np.linspace(0, 1, BINS + 1)[1:-1]) if len(sample) else np.zeros(0)
+        edges = np.unique(inner)
+        return cls(len(sample), edges, _shares(sample, edges))
+
+    def packed(self) -> npt.NDArray[np.floating]:
+        """Return them as numbers, ``[2 * BINS]``; what is missing is not a number."""
+        numbers = np.full(2 * BINS, np.nan)
+        numbers[0] = self.count
+        numbers[1 : 1 + len(self.edges)] = self.edges
+        numbers[BINS : BINS + len(self.shares)] = self.shares
+        return numbers
+
+    @classmethod
+    def unpacked(cls, numbers: npt.NDArray[np.floating]) -> Self:
+        """Return what :meth:`packed` has written."""
+        edges, shares = numbers[1:BINS], numbers[BINS:]
+        return cls(int(numbers[0]), edges[~np.isnan(edges)], shares[~np.isnan(shares)])
+
+    def index(self, sample: npt.NDArray[np.floating]) -> float:
+        """Return the population stability index of another sample."""
+        sample = sample[~np.isnan(sample)]
+        if not self.count or not len(sample):
+            return 0.0
+        later = _shares(sample, self.edges)
+        chance = len(self.edges) * (1 / self.count + 1 / len(sample))
+        return max(0.0, float(((later - self.shares) * np.log(later / self.shares)).sum()) - chance)
+
+
+def _shares(sample: npt.NDArray[np.floating], edges: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    counts = np.bincount(np.searchsorted(edges, sample, side="left"), minlength=len(edges) + 1)
+    return np.maximum(counts / max(len(sample), 1), SMALLEST_SHARE)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from p2pfl.algorithms import Statistics
@@ -19,10 +20,12 @@ from p2pfl.data.readings import (
     NewRows,
     compare_readings,
     digests_of,
+    drift_since,
     judging_rows,
     lacks_rows,
     merge_peers,
     position_of,
+    share_table,
     shorten,
 )
 from p2pfl.experiment.parts.robustness_parts import mislead
@@ -60,6 +63,13 @@ class RowsChange:
     rate: float | None = None
 
 
+class Drift(NamedTuple):
+    """Largest population stability index of a feature, and that feature."""
+
+    value: float
+    feature: str
+
+
 TABLE = "table"
 """Data set of files that belong to one peer each."""
 
@@ -82,6 +92,8 @@ class GrowingData:
         Statistics by which the features are scaled; ``None`` without them. They stay those of the beginning.
     digests
         By peer, digests of its rows, before they were scaled; of no peer if the data are read once.
+    shares
+        By peer, how its features are distributed, before they were scaled; see :func:`.share_table`.
     read
         By peer, round before which its data were last read; 0 where it is missing.
     doubted
@@ -96,6 +108,7 @@ class GrowingData:
     peers: tuple[str, ...]
     statistics: Statistics | None = None
     digests: Mapping[str, Digests] = field(default_factory=dict)
+    shares: Mapping[str, bytes] = field(default_factory=dict)
     read: Mapping[str, int] = field(default_factory=dict)
     doubted: Mapping[str, str] = field(default_factory=dict)
     judged: Mapping[str, int] = field(default_factory=dict)
@@ -104,8 +117,9 @@ class GrowingData:
     @classmethod
     def of(cls, plan: Plan, peers: tuple[str, ...]) -> Self:
         """Return those of a plan whose features are not scaled yet; this may take a while."""
-        grows = plan.experiment.data.refresh is not None
-        return cls(plan, peers, digests={peer: digests_of(plan.federation, peer) for peer in peers if grows})
+        growing = peers if plan.experiment.data.refresh is not None else ()
+        digests = {peer: digests_of(plan.federation, peer) for peer in growing}
+        return cls(plan, peers, digests=digests, shares={peer: share_table(plan.federation, peer) for peer in growing})
 
     def scaled(self, plan: Plan, statistics: Statistics | None) -> Self:
         """Return the same rows in a plan whose features are scaled by statistics."""
@@ -130,7 +144,8 @@ class GrowingData:
         rows = self.digests.get(peer)
         if rows is None:
             return None
-        return replace(position_of(rows, round=self.read.get(peer, 0)), judged=self.judged.get(peer, 0))
+        place = position_of(rows, round=self.read.get(peer, 0))
+        return replace(place, judged=self.judged.get(peer, 0), shares=self.shares[peer])
 
     def again(self, round: int) -> tuple[Self, dict[str, str]]:
         """Return the data as they are now, read before a round by the peers for which it is due.
@@ -172,6 +187,7 @@ class GrowingData:
             self,
             plan=self._merged({peer: federations[peer] for peer in digests}) if digests else self.plan,
             digests={**self.digests, **digests},
+            shares={**self.shares, **{peer: share_table(federations[peer], peer) for peer in digests}},
             judged={**self.judged, **judged},
             read={**self.read, **dict.fromkeys(digests, reading)},
             doubted={peer: text for peer, text in self.doubted.items() if peer not in due} | doubted,
@@ -219,10 +235,10 @@ class GrowingData:
             return scale(made, self.statistics)
         return replace(made, learner=self.plan.learner.on(federation))
 
-    def resumed(self, positions: Mapping[str, DataPosition]) -> tuple[Self, list[str]]:
+    def resumed(self, positions: Mapping[str, DataPosition]) -> tuple[Self, dict[str, Drift | None]]:
         """Return the plan with the rows of checkpoints, and the peers whose data no longer begin with these.
 
-        They are found before features are scaled.
+        They are found before features are scaled. Of such a peer all rows of now are compared with those of then.
 
         Raises
         ------
@@ -230,18 +246,22 @@ class GrowingData:
             The data cannot be read, or are of another kind than at the beginning.
         """
         if not positions:
-            return self, []
-        federation, changed = self._load(self.peers, max(each.round for each in positions.values())), list[str]()
+            return self, {}
+        federation = self._load(self.peers, max(each.round for each in positions.values()))
+        changed = dict[str, Drift | None]()
         for peer, position in sorted(positions.items()):
             shorter = shorten(federation, peer, position)
             if shorter is None:
-                changed.append(peer)
+                changed[peer] = self._drift(drift_since(position.shares, federation, peer))
             else:
                 federation = shorter
         digests = {peer: digests_of(federation, peer) for peer in self.peers}
+        shares = {peer: share_table(federation, peer) for peer in self.peers}
         read = {peer: position.round for peer, position in positions.items()}
         judged = {peer: position.judged for peer, position in positions.items()}
-        return replace(self, plan=self._on(federation), digests=digests, read=read, judged=judged), changed
+        return replace(
+            self, plan=self._on(federation), digests=digests, shares=shares, read=read, judged=judged
+        ), changed
 
     def changes(self, before: Self, rows: Rows) -> dict[str, RowsChange]:
         """Return the change of the rows of each peer since the reading before, where there is one.
@@ -263,12 +283,13 @@ class GrowingData:
                 new=len(change.rows),
                 appended=change.appended,
                 loss=losses[peer],
-                drift=float(change.drift.max()) if len(change.drift) else None,
-                feature=self._feature(int(change.drift.argmax())) if len(change.drift) else None,
+                drift=drift and drift.value,
+                feature=drift and drift.feature,
                 rate=self._higher_rate(before, peer),
             )
             for peer, change in compared.items()
             if len(change.rows) or not change.appended
+            for drift in [self._drift(change.drift)]
         }
 
     def _losses(self, changes: Mapping[str, NewRows], rows: Rows) -> dict[str, float | None]:
@@ -287,6 +308,10 @@ class GrowingData:
             return None
         earlier, now = old.cost(peer)[0], new.cost(peer)[0]
         return now if now > earlier else None
+
+    def _drift(self, indices: npt.NDArray[np.float64]) -> Drift | None:
+        """Return the largest of the indices of the features; ``None`` without any."""
+        return Drift(float(indices.max()), self._feature(int(indices.argmax()))) if len(indices) else None
 
     def _feature(self, number: int) -> str:
         """Return the name of a feature, or its number where columns have no names."""

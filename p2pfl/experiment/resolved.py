@@ -199,8 +199,9 @@ class Plan:
     @cached_property
     def honest(self) -> tuple[str, ...]:
         """Names of all peers that do not attack."""
-        attackers = frozenset[str]() if self.attack is None else self.attack.attackers
-        return tuple(peer for peer in self.topology.peers if peer not in attackers)
+        if self.attack is None:
+            return self.topology.peers
+        return tuple(peer for peer in self.topology.peers if peer not in self.attack.attackers)
 
     @property
     def played(self) -> Algorithm:

@@ -4,6 +4,9 @@ Each line of ``peers/NAME.evidence.jsonl`` has the SHA-256 of the line before it
 
     line_n = JSON(number n, before = SHA-256(line_(n-1)), fact, signature = Ed25519(key, "evidence", n, before, fact))
 
+A long chain goes on in ``NAME.evidence.1.jsonl``, ``NAME.evidence.2.jsonl`` and so on, each of at most :data:`SEGMENT`
+bytes and a line. A file that is full is synced before the next one begins, and never changes again.
+
 So nobody, the peer included, can leave out or change an entry without a break, or an entry of a neighbour that does not
 fit: what a peer says that it received is what the sender says that it sent.
 """
@@ -12,9 +15,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +30,7 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, StorageError
-from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, read_bounded, replace
+from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
 from p2pfl.privacy.keys import Identity, sign_text, verify_text
 
 SUFFIX = ".evidence.jsonl"
@@ -48,8 +53,11 @@ FIRST = "0" * 64
 KEPT_TOTAL = 1 << 20
 """Largest total in bytes whose integers an entry has; larger ones have a digest alone."""
 
-LARGEST_CHAIN = 1 << 30
-"""Most bytes of a chain that are read."""
+SEGMENT = 1 << 24
+"""Bytes of a file of a chain after which the next one begins."""
+
+LARGEST_LINE = 1 << 28
+"""Most bytes of a line of a chain that are read."""
 
 
 class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
@@ -238,6 +246,16 @@ class EvidenceEntry(msgspec.Struct, frozen=True):
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder(EvidenceEntry)
+_SEGMENT_NAME = re.compile(r"(.+)\.evidence(?:\.([1-9][0-9]{0,8}))?\.jsonl", re.DOTALL)
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    """Place of an entry, of whatever version."""
+
+    number: int
+
+
+_numbered = msgspec.json.Decoder(_Numbered)
 
 
 def line_digest(line: bytes) -> str:
@@ -250,16 +268,68 @@ def former_chain(pretrained: str | None, peer: str) -> Path | None:
     return None if pretrained is None else Path(pretrained).with_name(f"{peer}{SUFFIX}")
 
 
+def chain_files(chain: Path, *, disk: Disk = DRIVE) -> list[Path]:
+    """Return the files of a chain in their order, given the first, which may be elsewhere by now.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("ada.evidence.jsonl", "ada.evidence.10.jsonl", "ada.evidence.9.jsonl", "ada.evidence.key"):
+    ...     (folder / name).touch()
+    >>> [path.name for path in chain_files(folder / "ada.evidence.jsonl")]
+    ['ada.evidence.jsonl', 'ada.evidence.9.jsonl', 'ada.evidence.10.jsonl']
+    """
+    found = [(place, name) for name in disk.names(chain.parent) if (place := _place(name)) and place[0] == chain.name]
+    return [chain.with_name(name) for _, name in sorted(found)]
+
+
+def first_file(file: Path) -> Path:
+    """Return the first file of the chain of which this is one; any other file as it is."""
+    place = _place(file.name)
+    return file if place is None else file.with_name(place[0])
+
+
+def _place(name: str) -> tuple[str, int] | None:
+    """Return the name of the first file of a chain and the number of this one; ``None`` if it is of no chain."""
+    found = _SEGMENT_NAME.fullmatch(name)
+    return None if found is None else (f"{found[1]}{SUFFIX}", int(found[2] or 0))
+
+
 def last_digest(chain: Path | None) -> str:
-    """Return the digest of the last line of a chain, which stands for all of it; empty if it is not here."""
-    if chain is None or not chain.is_file():
-        return ""
-    data = read_bounded(chain, largest=LARGEST_CHAIN)
-    return line_digest(_last_line(data, len(data))) if data else ""
+    """Return the digest of the last line of a chain, which stands for all of it; empty if it is not here.
+
+    Raises
+    ------
+    InputError
+        A file cannot be read.
+    """
+    for file in reversed([] if chain is None else chain_files(chain)):
+        if line := _end_of(file):
+            return line_digest(line)
+    return ""
+
+
+def _end_of(file: Path) -> bytes:
+    """Return the last line of a file, of which no more than twice its length is read, or 128 kB."""
+    try:
+        with file.open("rb") as opened:
+            size, length = opened.seek(0, os.SEEK_END), 1 << 16
+            while True:
+                start = max(0, size - length)
+                opened.seek(start)
+                data = opened.read(length)
+                if start == 0 or b"\n" in data[:-1]:
+                    return _last_line(data, len(data))
+                if length >= LARGEST_LINE:
+                    raise InputError(f"{file} has a line of more than {LARGEST_LINE} bytes; ask for the file again")
+                length *= 2
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}); check its permissions") from None
 
 
 def _last_line(data: bytes, end: int) -> bytes:
-    r"""Return the last line before an end; the others of a long chain are never copied.
+    r"""Return the last line before an end.
 
     Examples
     --------
@@ -276,30 +346,47 @@ class Chain:
     Parameters
     ----------
     path
-        File, which may have entries of earlier incarnations; an incomplete last line is cut off.
+        First file, which may have entries of earlier incarnations; an incomplete last line is cut off.
     identity
         Signs the entries.
     disk
-        Disk of the file.
+        Disk of the files.
+    segment
+        Bytes of a file after which the next one begins.
 
     Raises
     ------
     StorageError
-        The file cannot be read or written.
+        A file cannot be read or written.
     """
 
-    def __init__(self, path: Path, identity: Identity, *, disk: Disk = DRIVE) -> None:
-        self.path, self.identity, self.disk = path, identity, disk
+    def __init__(self, path: Path, identity: Identity, *, disk: Disk = DRIVE, segment: int = SEGMENT) -> None:
+        self.path, self.identity, self.disk, self.segment = path, identity, disk, segment
+        self._number, self._before = 0, FIRST
         try:
-            data = disk.read(path)
-        except FileNotFoundError:
-            data = b""
+            files = chain_files(path, disk=disk) or [path]
+            self._file, self._size = files[-1], -1
+            for file in reversed(files):
+                line, size = self._read_end(file)
+                self._size = size if self._size < 0 else self._size
+                if line:  # a file without one was begun, and the process ended
+                    self._number, self._before = _numbered.decode(line).number + 1, line_digest(line)
+                    break
         except OSError as error:
             raise StorageError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+        except msgspec.MsgspecError as error:
+            raise StorageError(f"{path} does not end with an entry ({error}); move the evidence elsewhere") from None
+
+    def _read_end(self, file: Path) -> tuple[bytes, int]:
+        """Return the last complete line of a file and the size up to it; cut off what follows."""
+        try:
+            data = self.disk.read(file)
+        except FileNotFoundError:
+            data = b""
         end = data.rfind(b"\n") + 1
         if end < len(data):
-            replace(path, data[:end], mode=OWNER_ONLY, disk=disk)
-        self._number, self._before = data.count(b"\n"), line_digest(_last_line(data, end)) if end else FIRST
+            replace(file, data[:end], mode=OWNER_ONLY, disk=self.disk)
+        return _last_line(data, end) if end else b"", end
 
     def append(self, fact: Fact) -> None:
         """Append an entry.
@@ -313,32 +400,64 @@ class Chain:
         signature = sign_text(self.identity, entry.message, domain=DOMAIN)
         line = _encoder.encode(msgspec.structs.replace(entry, signature=signature))
         try:
-            self.disk.append(self.path, line + b"\n", mode=OWNER_ONLY)
+            if self._size >= self.segment:
+                self.disk.sync(self._file)  # before a later entry exists, so that the chain can only lose its end
+                _, number = _place(self._file.name) or ("", 0)
+                stem = self.path.name.removesuffix(SUFFIX)
+                self._file, self._size = self.path.with_name(f"{stem}.evidence.{number + 1}.jsonl"), 0
+            self.disk.append(self._file, line + b"\n", mode=OWNER_ONLY)
         except OSError as error:
             raise StorageError(
-                f"{self.path} cannot be written ({error.strerror}); check its permissions and free some space"
+                f"{self._file} cannot be written ({error.strerror}); check its permissions and free some space"
             ) from None
         self._number, self._before = self._number + 1, line_digest(line)
+        self._size += len(line) + 1
 
 
-def read_chain(path: Path) -> list[tuple[bytes, EvidenceEntry]]:
-    """Return the lines of a chain with the entries in them; nothing is verified.
+def read_chain(path: Path) -> Iterator[tuple[bytes, EvidenceEntry]]:
+    """Yield the lines of a chain, whose first file this is, with the entries in them; nothing is verified.
+
+    Raises
+    ------
+    InputError
+        A file cannot be read, or a line is no entry.
+    """
+    for file in chain_files(path) or [path]:
+        for _, line, entry in read_entries(file):
+            yield line, entry
+
+
+def read_entries(file: Path) -> Iterator[tuple[int, bytes, EvidenceEntry]]:
+    """Yield the lines of one file of a chain, with where they begin and the entries in them.
 
     Raises
     ------
     InputError
         The file cannot be read, or a line is no entry.
     """
-    lines = read_bounded(path, largest=LARGEST_CHAIN).splitlines()
-    entries = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entries.append((line, _decoder.decode(line)))
-        except msgspec.MsgspecError as error:
-            raise InputError(
-                f"{path}, line {number}: this is no entry of a chain ({error}); ask for the file again"
-            ) from None
-    return entries
+    place = 0
+    try:
+        with file.open("rb") as opened:
+            for number, whole in enumerate(iter(lambda: opened.readline(LARGEST_LINE), b""), start=1):
+                line = whole.removesuffix(b"\n")
+                yield place, line, decode_entry(line, f"{file}, line {number}")
+                place += len(whole)
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}); check its permissions") from None
+
+
+def decode_entry(line: bytes, where: str) -> EvidenceEntry:
+    """Return the entry in a line.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
+    try:
+        return _decoder.decode(line)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{where}: this is no entry of a chain ({error}); ask for the file again") from None
 
 
 class Witness:

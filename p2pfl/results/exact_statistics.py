@@ -70,7 +70,7 @@ EXACT_STATISTICS = (
         ("*.budget.jsonl beside the table",),
         "not in it",
     ),
-    ExactStatistic("the totals that all peers received", ("peers/*.evidence.jsonl",), "not in it"),
+    ExactStatistic("the totals that all peers received", ("peers/*.evidence*.jsonl",), "not in it"),
     ExactStatistic(
         "losses, scores and numbers of samples, also of test data",
         ("metrics.jsonl", "events.jsonl", "summary.json", "sweep.json", "sweep.csv", "comparison.csv"),

@@ -58,6 +58,7 @@ def averaging(steps=1, **settings):
     return FedAvg(Averaging(GRAPH.peers, SEED, Gossip(steps), **({"weighted": False} | settings)))
 
 
+@pytest.mark.slow
 @TRACKED
 def test_choco_sgd_is_algorithm_2_of_the_paper(codec):
     federation = wine(GRAPH.peers)

@@ -144,7 +144,7 @@ def asked(name, changes):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=2, all=12)
+@pytest.mark.sampled(fast=1, all=12)
 @pytest.mark.parametrize("name", [*(each for each in ALGORITHMS if not traits_of(each).additive), f"{__name__}:Own"])
 def test_what_is_public_depends_on_what_was_trained_only_by_what_was_released(name):
     experiments = {setting: asked(name, changes) for setting, changes in SETTINGS.items()}

@@ -87,6 +87,7 @@ def test_the_installed_entry_points_are_those_of_the_project(group):
     assert installed == PROJECT["entry-points"][group]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("plugin", sorted(path.parent.name for path in (PACKAGE / "plugins").glob("*/__init__.py")))
 def test_without_the_folder_of_a_plug_in_help_lacks_its_commands(copy, plugin):
     shutil.rmtree(copy.folder / "p2pfl" / "plugins" / plugin)
@@ -120,6 +121,7 @@ def acme(copy):
     return copy
 
 
+@pytest.mark.slow
 def test_a_package_of_a_third_party_adds_a_command_in_a_group_of_its_own(acme):
     printed = acme.p2pfl("--help").stdout
     assert "greetings   commands of plug-ins\n            hello, lost\n" in printed
@@ -128,6 +130,7 @@ def test_a_package_of_a_third_party_adds_a_command_in_a_group_of_its_own(acme):
     assert acme.p2pfl("hello").stderr == ("p2pfl: the following arguments are required: name; see p2pfl hello --help\n")
 
 
+@pytest.mark.slow
 def test_a_plug_in_that_cannot_be_imported_says_so_when_it_is_used_and_disturbs_nothing_else(acme):
     result = acme.p2pfl("--help")
     assert (result.returncode, result.stderr) == (0, "")
@@ -142,6 +145,7 @@ def test_a_plug_in_that_cannot_be_imported_says_so_when_it_is_used_and_disturbs_
         assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_third_party_takes_no_name_of_ours(copy):
     (copy.folder / "acme.py").write_text(HELLO.replace("acme.hello", "acme"))
     copy.install("acme", {"p2pfl.commands": {"audit": "acme:HELLO", "simulate": "acme:HELLO", "hello": "acme:HELLO"}})

@@ -53,6 +53,7 @@ def run(federation, algorithm=None, graph=None, **options):
     return simulate(algorithm, learner, graph or complete(CLIENTS), rounds=3, seed=2, baselines=False, **options)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("algorithm", "graph"),
     [

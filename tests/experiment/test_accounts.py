@@ -277,6 +277,7 @@ def test_costs_under_other_conditions_are_not_added_to_totals(cells):
         described(cells, noise=2.0, adjacency="replace")
 
 
+@pytest.mark.slow
 def test_totals_and_training_on_secret_batches_add_up_for_each_sample(cells):
     described(cells, noise=2.0)
     cost = plan(read(cells | {"model": DESCRIPTION, "privacy": {"mode": "pairwise", "noise": 2.0}})).protection.cost

@@ -54,6 +54,7 @@ def apart(models, others):
     return max(float((models[peer][name] - others[peer][name]).abs().max()) for peer in OTHERS for name in models[peer])
 
 
+@pytest.mark.sampled(fast=2)
 @parametrize
 def test_a_run_without_a_peer_is_that_of_a_graph_and_data_that_never_had_it(changes):
     experiment = read(SMALL, changes=[*changes, *WITHOUT])
@@ -65,6 +66,7 @@ def test_a_run_without_a_peer_is_that_of_a_graph_and_data_that_never_had_it(chan
     assert apart(last(SMALL, [*changes, *WITHOUT]), p2pfl.simulate(never, baselines=False).models) == 0
 
 
+@pytest.mark.sampled(fast=1)
 @parametrize
 def test_a_replay_that_is_killed_in_the_middle_ends_in_the_same_bits(tmp_path, changes):
     changes = [*changes, *WITHOUT, "rounds=4"]

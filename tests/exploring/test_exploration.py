@@ -38,6 +38,7 @@ def explored(*, masked=False, most=MOST, blocking=True, progress=True, **given):
     return Explorer(actors, invariants.actors, invariants.messages, most=most).run()
 
 
+@pytest.mark.slow
 def test_three_peers_that_crash_never_hold_two_verdicts_and_are_never_stuck():
     found = explored(size=3, ballots=(0, 0, 0), crashes=(1, 1, 1), blocking=False)
     assert found.complete

@@ -35,6 +35,7 @@ def test_an_owner_cannot_bring_the_others_to_an_outcome_that_none_of_them_believ
     assert explored(setting, most=10_000).states >= 10_000
 
 
+@pytest.mark.slow
 def test_members_that_accept_what_they_do_not_believe_are_found():
     setting = Setting(NONE, NONE, malicious="ada", values=(NONSENSE,))
     with pytest.raises(ViolationError, match="no honest member believed"):

@@ -109,6 +109,7 @@ def test_right_engines_are_kept(kind):
     assert torch.equal(made(MODELS[kind]()).fit(learner.start(PEERS), peers=PEERS, round=0).rows, found)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("kind", MODELS)
 def test_an_engine_that_is_wrong_about_one_peer_of_many_is_not_used(kind, monkeypatch):
     learner = marked(made(MODELS[kind]()))

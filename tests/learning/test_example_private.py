@@ -157,6 +157,7 @@ def test_one_sample_moves_the_sum_by_at_most_the_clip(scale, wrap, clip):
     assert float(difference.norm()) <= clip * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(
     scale=st.floats(1e-3, 1e150), wrap=st.sampled_from([nn.Sequential, HiddenModel, Mixing]), clip=st.floats(0.01, 10)
 )

@@ -126,7 +126,7 @@ def test_lines_differ_in_colour_or_stroke_and_neighbours_in_both():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
 def test_the_same_runs_give_the_same_file(suffix, tmp_path):
     comparison, runs = compared(SCORES, against=AGAINST)

@@ -161,7 +161,7 @@ def test_a_function_of_the_user_for_a_whole_set_has_no_interval():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize(("metric", "method"), [("auc", "bootstrap"), ("macro_f1", "bootstrap")])
 def test_the_page_of_a_run_shows_intervals_of_other_scores_and_names_their_method(metric, method):
     changes = [f'learning.metrics={{{metric}="{metric}"}}', "topology.peers=2", "topology.kind=path", "data.test=0.4"]

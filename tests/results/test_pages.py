@@ -44,6 +44,7 @@ def copied(run, **changed):
     return other
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_shows_what_it_recorded(run):
     text = run_page(run)
     page = checked(text)

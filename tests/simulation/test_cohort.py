@@ -1,5 +1,6 @@
 """Rounds that compute the cohort alone, and one of the peers that sit out."""
 
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -12,7 +13,7 @@ from p2pfl.algorithms import SCAFFOLD, Averaging, FedAvg, State, devices
 from p2pfl.core.errors import RunError
 from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated
 from p2pfl.core.traits import AVERAGING, Traits
-from p2pfl.data import LazyFederation
+from p2pfl.data import Dataset, Federation, LazyFederation
 from p2pfl.experiment import plan, read
 from p2pfl.learning import TorchLearner
 from p2pfl.simulation import cohort, playing, simulate
@@ -64,6 +65,7 @@ def check_alike(few, every):
     assert few.summary["gradients"] == every.summary["gradients"]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize(
     "name", ["fedavg", "fedsgd", "fedprox", "fednova", "fedavgm", "fedadam", "fedyogi", "fedadagrad"]
@@ -237,6 +239,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_models(tmp_path):
     assert torch.equal(models(rest), models(whole))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_scaffold_of_a_cohort_is_that_of_all_peers(option, weighted, monkeypatch):
@@ -269,6 +272,7 @@ def personal(name, *changes):
     return read(TABLE, changes=changes, trust_code=True)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("name", PERSONAL)
 def test_personal_models_of_a_cohort_are_those_of_all_peers(name, weighted, monkeypatch):
@@ -282,6 +286,7 @@ def test_personal_models_of_a_cohort_are_those_of_all_peers(name, weighted, monk
     check_alike(few, simulate(experiment, baselines=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PERSONAL)
 def test_of_very_many_clients_personal_models_are_kept_of_those_that_took_part(name, tmp_path, monkeypatch):
     every = simulate(personal(name), baselines=False)
@@ -325,6 +330,7 @@ def test_the_mean_of_sparse_models_is_that_of_all_peers(monkeypatch):
         assert record.mean_model == pytest.approx(means[record.round], rel=1e-12)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["ditto", "fedper"])
 def test_personal_models_go_on_from_a_checkpoint_of_those_that_took_part(name, tmp_path, monkeypatch):
     whole = simulate(personal(name), baselines=False)
@@ -341,6 +347,7 @@ def test_personal_models_go_on_from_a_checkpoint_of_those_that_took_part(name, t
     assert torch.equal(models(rest), models(whole))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["ditto", "fedper"])
 def test_a_checkpoint_with_the_models_of_all_peers_goes_on_as_one_of_those_that_took_part(name, tmp_path, monkeypatch):
     whole = simulate(personal(name), baselines=False)
@@ -385,6 +392,7 @@ CODECS = [
 ]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["fedavg", "fedadam", "ditto"])
 @pytest.mark.parametrize("codec", CODECS, ids=" ".join)
 def test_models_that_are_encoded_alike_are_computed_once(name, codec, monkeypatch):
@@ -523,6 +531,34 @@ def test_a_run_that_goes_on_records_the_peers_that_a_whole_one_does(kind, tmp_pa
     assert [[getattr(each, field) for field in fields] for each in rest.metrics] == [
         [getattr(each, field) for field in fields] for each in whole.metrics
     ]
+
+
+def calls_of_a_run(clients):
+    """Return how many functions of Python a run calls of which one client takes part in a round."""
+    count = 0
+
+    def watch(_frame, event, _argument):
+        nonlocal count
+        count += event == "call"
+
+    graph = complete(clients)
+    x, none = torch.zeros(clients + 3, 2), dict.fromkeys(graph.peers, np.arange(0))
+    train = {peer: np.arange(place, place + 1) for place, peer in enumerate(graph.peers)}
+    test = dict.fromkeys(graph.peers, np.arange(clients, clients + 3))
+    data = Federation(Dataset(x, x[:, 0].long(), classes=2), train, none, test)
+    learner = TorchLearner(torch.nn.Linear(2, 2), data, device="cpu")
+    sys.setprofile(watch)
+    try:
+        simulate(FedAvg(average=Averaging(fraction=1 / clients)), learner, graph, rounds=1, baselines=False)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_planning_calls_no_function_of_python_for_each_client_that_sits_out(monkeypatch):
+    monkeypatch.setattr(cohort, "MAX_LISTED", 50)
+    calls_of_a_run(100)  # which imports and compiles
+    assert calls_of_a_run(1100) - calls_of_a_run(100) < 100
 
 
 @pytest.mark.parametrize("most", [100, 40])

@@ -170,7 +170,6 @@ def test_cuda_does_not_wait_within_a_round(name):
 
 
 @pytest.mark.slow
-@pytest.mark.fast
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])
 @pytest.mark.parametrize("name", ["FedAvg, masks", "FedAvg, masks, noise, clip", "FedAvg, sums, noise, clip"])
 def test_records_count_the_bytes_of_hidden_models_as_on_the_cpu(name, accelerator):

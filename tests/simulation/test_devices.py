@@ -41,6 +41,7 @@ def with_trace(trace, *changes):
     return read(TABLE, changes=[f'simulation.devices.trace="{trace}"', *changes])
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fednova", "fedadam"])
 def test_a_cohort_of_devices_computes_what_all_peers_do(name, trace, monkeypatch):
     experiment = with_trace(trace, f"learning.algorithm={name}")

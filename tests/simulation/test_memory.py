@@ -41,7 +41,7 @@ def planned(learning, *, rounds, **more):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize(
     ("order", "directory"), [("parallel", False), ("adapt_then_combine", False), ("parallel", True)]
 )
@@ -86,7 +86,7 @@ def most(simulated, size, found, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("weighted", [False, True], ids=["alike", "weighted"])
 @pytest.mark.parametrize("steps", [2, 12], ids=["one by one", "at once"])
 def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, weighted):
@@ -98,7 +98,7 @@ def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, w
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize(("delay", "copies"), [(0.0, 3), (1.0, 5)], ids=["on time", "late"])
 def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their_way(monkeypatch, delay, copies):
     made = planned({"algorithm": "gossip_learning", "steps": 2, "batch": 8}, rounds=6, simulation={"delay": delay})

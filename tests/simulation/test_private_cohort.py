@@ -52,6 +52,7 @@ def everyone(*_, shard, **_options):
     return AllPeers(shard)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("weighted", ["true", "false"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedavgm", "fedadam"])
 def test_a_cohort_of_secret_members_computes_what_all_peers_do(algorithm, weighted, monkeypatch):

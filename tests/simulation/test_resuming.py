@@ -53,6 +53,7 @@ def interrupted(table, folder, *, after, error=KeyboardInterrupt):
         simulate(table, folder=folder, observe=observe, baselines=False, source=SOURCE)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     "changes",
     [pytest.param(each, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, each in CASES.items()],

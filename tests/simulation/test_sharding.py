@@ -119,7 +119,7 @@ def same(model, models):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=3, all=24)
+@pytest.mark.sampled(fast=1, all=24)
 @pytest.mark.parametrize("changes", (CASES | MORE).values(), ids=CASES | MORE)
 def test_two_workers_end_as_one_process(changes):
     experiment = read(SMALL, changes=changes)
@@ -379,7 +379,7 @@ def always_due(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=1, all=8)
+@pytest.mark.sampled(fast=0, all=8)
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 1), (1, 2)])
 @pytest.mark.parametrize("changes", RESUMED.values(), ids=RESUMED)
 @pytest.mark.usefixtures("always_due")

@@ -12,6 +12,7 @@ from p2pfl.core.neighbourhood import Wrapped
 from p2pfl.testing import ContractError, check_mode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     [

@@ -138,6 +138,10 @@ class WorldDisk:
         del folder
         self._do(SYNC, lambda _files, _part: None, names=True)
 
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder."""
+        return [path.name for path in self._files if path.parent == folder]
+
     def crash(self, *, power: bool) -> None:
         """Lose what a process that ends now, or the power, takes with it."""
         now = self._loop.now
@@ -224,3 +228,7 @@ class Mounted:
     def sync(self, folder: Path) -> None:
         """Make names durable."""
         self._there().sync(folder)
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder."""
+        return self._there().names(folder)

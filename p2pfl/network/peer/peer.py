@@ -395,7 +395,7 @@ class Peer:
         """Decide from which checkpoint to go on, and with which round."""
         plan, over = self.plan, self.keeper.journal.over
         joins = plan.commits and not over
-        if joins and plan.protection.wanted.departures != "go_on" and self.session.shared.progress.running:
+        if joins and plan.protection.wanted.departures != "go_on" and self.session.shared.running:
             raise ResumeError(explain_exclusion(self.name))
         awake = Timetable.of(plan.experiment.transport.pace).awake
         left = max(MEETING, left_of(awake, self.clock()))
@@ -426,8 +426,9 @@ class Peer:
         self.plan = data.plan
         self.training.learner = self.plan.learner
         self.meter.samples.follow(self.plan.learner)
-        if changed:
-            self._notify(DataReplaced(peer=self.name))
+        if self.name in changed:
+            drift, feature = changed[self.name] or (None, None)
+            self._notify(DataReplaced(peer=self.name, drift=drift, feature=feature))
         return data
 
     def _counted(self, first: FirstRound) -> bool:

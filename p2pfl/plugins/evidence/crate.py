@@ -19,7 +19,8 @@ import msgspec
 import p2pfl
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.plugins.evidence.certificate import file_digest
-from p2pfl.plugins.evidence.verification import PeerEvidence, Verification
+from p2pfl.plugins.evidence.recorded_chain import PeerEvidence
+from p2pfl.plugins.evidence.verification import Verification
 
 METADATA = "ro-crate-metadata.json"
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
@@ -50,7 +51,7 @@ def write_crate(folder: Path, chains: Sequence[PeerEvidence], result: Verificati
     """
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; name a new folder")
-    copied = {own.path.name: own.path for own in chains}
+    copied = {file.name: file for own in chains for file in own.files}
     for own in chains:
         for name in RECORDS:
             if (own.folder / name).is_file():

@@ -31,7 +31,9 @@ from p2pfl.results.evidence import (
     PeerBegan,
     RoundPlayed,
     data_commitment,
+    first_file,
     read_chain,
+    read_entries,
     tensors_digest,
 )
 from p2pfl.results.repetitions.digests import digests
@@ -280,14 +282,14 @@ def model_files(folder: Path) -> list[Path]:
 
 def _stays(path: Path) -> bool:
     """Return whether nothing of a model, and no total, is in a file beside models."""
-    chain = path.name.endswith(SUFFIX) and not _shows_models(path)
+    chain = first_file(path).name.endswith(SUFFIX) and not _shows_models(path)
     return chain or any(path.match(pattern) for pattern in KEPT_IN_PEERS)
 
 
 def _shows_models(chain: Path) -> bool:
     """Return whether a chain has totals or digests of models without a key, or cannot be read, so that nobody knows."""
     try:
-        rounds = [entry.fact for _, entry in read_chain(chain) if isinstance(entry.fact, RoundPlayed)]
+        rounds = (entry.fact for _, _, entry in read_entries(chain) if isinstance(entry.fact, RoundPlayed))
         return any(played.totals or played.public for played in rounds)
     except InputError:
         return True

@@ -35,7 +35,8 @@ from p2pfl.network.peer.neighbourhoods.live import Conserved, Weighted, row_faul
 from p2pfl.network.protocol.ledgers.peer_ledgers import WINDOW
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
-from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
+from p2pfl.plugins.evidence.recorded_chain import PeerEvidence
+from p2pfl.plugins.evidence.verification import Difference
 from p2pfl.results.evidence import KEY_SUFFIX, PeerBegan, RoundPlayed, RowSent, row_digest
 from p2pfl.results.formats import count_of
 from p2pfl.results.sent_rows import SentRow, read_row
@@ -76,7 +77,7 @@ class RecordedNeighbourhood:
     peer, played
         The peer, and its evidence of the round.
     sent
-        Digests of the rows that it sent, by round and gossip step.
+        Digests of the rows that it sent in the round, by gossip step.
     runs
         Run directories with rows.
     large
@@ -89,7 +90,7 @@ class RecordedNeighbourhood:
         peer: str,
         played: RoundPlayed,
         *,
-        sent: Mapping[tuple[int, int], str],
+        sent: Mapping[int, str],
         runs: Sequence[Path],
         large: bool,
     ) -> None:
@@ -150,7 +151,7 @@ class RecordedNeighbourhood:
         if not self.plan.commits:
             return 0
         half = steps_of_half(self.plan.topology.period)
-        last = max((step for round, step in self._sent if round == self.round), default=0)
+        last = max(self._sent, default=0)
         floods = self.plan.stop is not None and self.round >= EARLIEST_STOP
         return first_step(half, attempts=last // (2 * half), floods=floods)
 
@@ -187,7 +188,7 @@ class RecordedNeighbourhood:
         return rows
 
     def _own(self, like: Released) -> SentRow:
-        digest = self._sent.get((self.round, self.step))
+        digest = self._sent.get(self.step)
         if digest is None:
             raise _UnknownError("its own row is not in its evidence")
         return self._row(digest, self.peers[0], like=like)
@@ -235,7 +236,7 @@ def recompute_gossip(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[li
         recorded = _RecordedPeer(resolved, own, runs)
         state: State | None = start(resolved.learner, (own.peer,))
         before = -1
-        for round, played in sorted(own.played.items()):
+        for round, played in own.played.items():
             state = state if round == before + 1 else _forget(state)
             before = round
             try:
@@ -267,8 +268,6 @@ class _RecordedPeer:
 
     def __init__(self, plan: Plan, own: PeerEvidence, runs: Sequence[Path]) -> None:
         self.plan, self.own, self.runs = plan, own, runs
-        facts = [each.fact for each in own.entries]
-        self.sent = {(fact.round, fact.step): fact.row for fact in facts if isinstance(fact, RowSent)}
 
     def play(self, played: RoundPlayed, state: State | None) -> State:
         """Return the state after a round.
@@ -290,7 +289,9 @@ class _RecordedPeer:
             return self._play(played, state, large=True)
 
     def _play(self, played: RoundPlayed, state: State, *, large: bool) -> State:
-        net = RecordedNeighbourhood(self.plan, self.own.peer, played, sent=self.sent, runs=self.runs, large=large)
+        facts = self.own.facts(played.round)
+        sent = {fact.step: fact.row for fact in facts if isinstance(fact, RowSent)}
+        net = RecordedNeighbourhood(self.plan, self.own.peer, played, sent=sent, runs=self.runs, large=large)
         learner = UnknownTraining(self.plan.learner)
         try:
             after = run_without_loop(self.plan.algorithm.round(state, learner, net, played.round))
@@ -313,13 +314,13 @@ def _forget(state: State | None) -> State | None:
 
 def _disturbed(own: PeerEvidence, plan: Plan) -> Iterator[int]:
     """Yield the rounds in which a peer missed a row, or began again."""
-    others, sent, round = len(plan.topology.peers) - 1, own.sent, -1
-    for fact in (each.fact for each in own.entries):
+    others, round = len(plan.topology.peers) - 1, -1
+    for fact in (entry.fact for _, entry in own.entries()):
         if isinstance(fact, RowSent | RoundPlayed):
             round = fact.round
         if isinstance(fact, PeerBegan) and round >= 0:
             yield from (round, round + 1)
         if isinstance(fact, RoundPlayed):
-            steps = {f"{round}.{step}" for began, step in sent if began == round}
+            steps = {f"{round}.{step}" for step in own.sent(round)}
             if sum(len(steps & {*received}) for received in fact.received.values()) < others * len(steps):
                 yield round

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from p2pfl.experiment import Plan
-from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
+from p2pfl.plugins.evidence.recorded_chain import PeerEvidence
+from p2pfl.plugins.evidence.verification import Difference
 from p2pfl.results.formats import count_of
 from p2pfl.results.spending.promises import promise
 
@@ -42,9 +43,9 @@ def compare_promises(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator
             yield Difference(own.peer, -1, f"its evidence states a cost of {charge} a round; the settings give {cost}")
         if cost is None:
             continue
-        sent, released = {round for round, _ in own.sent}, 0
-        for round, played in sorted(own.played.items()):
-            released += round in sent or any(own.peer in total.participants for total in played.totals)
+        released = 0
+        for round, played in own.played.items():
+            released += bool(own.sent(round)) or any(own.peer in total.participants for total in played.totals)
             least = protection.total({protection.cost: released}) if released else 0.0
             if (played.spent or 0.0) < least * (1 - TOLERANCE):
                 paid = f"{played.spent or 0.0:.3g}"

@@ -16,7 +16,8 @@ from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.parts.peer_graph import peer_names
 from p2pfl.learning import additive
 from p2pfl.learning.additive import Asking, Question, Step, answer_questions
-from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
+from p2pfl.plugins.evidence.recorded_chain import PeerEvidence
+from p2pfl.plugins.evidence.verification import Difference
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.evidence import KEPT_TOTAL, RoundPlayed, row_digest, tensors_digest
 
@@ -63,7 +64,7 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Diff
     differences, totals = list[Difference](), _known_totals(chains)
     for own in chains:
         row = resolved.learner.start((own.peer,))[0]  # [P]
-        for round, played in sorted(own.played.items()):
+        for round, played in own.played.items():
             try:
                 step = _answered(learner.asking(row, round=round), played, totals)
             except _UnkeptError:

@@ -13,7 +13,8 @@ from p2pfl.cli.running.repeating import check_repeatable
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.approval import experiment_digest
-from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
+from p2pfl.plugins.evidence.recorded_chain import PeerEvidence
+from p2pfl.plugins.evidence.verification import Difference
 from p2pfl.results import Run
 from p2pfl.results.evidence import tensors_digest
 

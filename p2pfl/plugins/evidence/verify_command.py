@@ -17,7 +17,8 @@ from p2pfl.experiment.file.reading import draft
 from p2pfl.experiment.partitionings import partitioning
 from p2pfl.plugins.evidence.crate import write_crate
 from p2pfl.plugins.evidence.evidence_commands import VerifyOptions
-from p2pfl.plugins.evidence.verification import Difference, PeerEvidence, Recompute, Verification, find_chains, verify
+from p2pfl.plugins.evidence.recorded_chain import PeerEvidence
+from p2pfl.plugins.evidence.verification import Difference, Recompute, Verification, find_chains, verify
 from p2pfl.privacy.keys import Roster
 from p2pfl.results.evidence import former_chain, last_digest
 from p2pfl.results.formats import count_of

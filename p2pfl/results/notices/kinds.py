@@ -889,8 +889,7 @@ class DataRead(Notice, frozen=True, kw_only=True):
         text += f"; it trains on {self.train:,}"
         if self.loss is not None:
             text += f"; loss on the new rows {self.loss:.3f}"
-        if self.drift is not None and self.drift > DRIFTED:
-            text += f"; {self.feature} has changed (population stability index {self.drift:.2f})"
+        text += _drifted(self.drift, self.feature)
         if self.rate is not None:
             text += f"; a step now takes {self.rate:.3g} of its rows, so each round costs single samples more epsilon"
         return text
@@ -917,13 +916,27 @@ class DataReplaced(Notice, frozen=True, kw_only=True):
     """The data of a peer that resumes do not begin with the rows of its checkpoint, as when the oldest rows have left.
 
     It takes all that are there.
+
+    Attributes
+    ----------
+    drift, feature
+        Largest population stability index of a feature, of the rows of now against those of the checkpoint; and that
+        feature.
     """
+
+    drift: float | None = None
+    feature: str | None = None
 
     def __str__(self) -> str:
         return (
             "its data no longer begin with the rows of its checkpoint, as when old rows have left; it goes on with "
-            "those that are there"
+            f"those that are there{_drifted(self.drift, self.feature)}"
         )
+
+
+def _drifted(drift: float | None, feature: str | None) -> str:
+    changed = drift is not None and drift > DRIFTED
+    return f"; {feature} has changed (population stability index {drift:.2f})" if changed else ""
 
 
 # ------------------------------------------------------------ all of them

@@ -132,6 +132,7 @@ def test_rounds_without_an_end_cost_bytes_a_round_and_no_number_in_all(p2pfl):
     assert "in all" not in shown
 
 
+@pytest.mark.slow
 def test_the_budget_of_rounds_without_an_end_says_how_many_it_allows(p2pfl):
     noisy = sets(
         ["rounds=endless", "privacy.mode=independent", "privacy.epsilon=8", "privacy.clip=0.1", "privacy.noise=1"]

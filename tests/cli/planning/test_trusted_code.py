@@ -115,6 +115,7 @@ def test_the_next_run_does_not_run_the_code_of_a_former_one_without_consent(p2pf
     assert not evil.exists()
 
 
+@pytest.mark.sampled(fast=21)
 @pytest.mark.parametrize("change", ["model.name=evil:M", "topology.kind=evil:M", "learning.algorithm=evil:M"])
 @pytest.mark.parametrize("command", LINES)
 def test_no_command_runs_the_code_of_a_file_without_consent(p2pfl, place, evil, command, change):

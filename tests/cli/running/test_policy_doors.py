@@ -123,6 +123,7 @@ def test_a_review_shows_an_experiment_that_the_policy_refuses(p2pfl, ward, comma
     assert used(ward) == []
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("model", ["glm", "description"])
 @pytest.mark.parametrize("door", ["simulate", "live", "describe"])
 def test_what_the_officer_has_approved_runs_at_every_door(ward, p2pfl, model, door):

@@ -47,6 +47,7 @@ def at(*, peers=PEERS, round=2, step=1):
     return At(peers, round, step)
 
 
+@pytest.mark.slow
 @EACH
 @given(st.integers(1, 3000), st.sampled_from([torch.float32, torch.float64]), st.integers(0, 100))
 def test_what_is_read_from_the_bytes_is_what_the_sender_takes_it_for(codec, length, dtype, seed):

@@ -67,7 +67,7 @@ def learner(model, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=3)
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("augment", [noise, noise_of_each])
 @pytest.mark.parametrize("make", [sequence, Own, lambda: Own(0.3)], ids=["kernels", "vmap", "dropout"])
 def test_peers_draw_the_same_alone_and_together(make, augment):

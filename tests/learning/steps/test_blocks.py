@@ -88,7 +88,7 @@ def test_any_number_of_threads_trains_the_same_models(workers, model, engine, op
         assert all(torch.equal(value, found[0][name]) for name, value in other.items())
 
 
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize("model", [KERNELS, STACKED], ids=["kernels", "vmap"])
 def test_models_that_fill_a_block_train_by_torch_each_in_a_thread(workers, model):
     stacked, alone = learner(model, optimizer="adam", rate=0.01), learner(model, optimizer="adam", rate=0.01)

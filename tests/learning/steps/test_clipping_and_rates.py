@@ -77,7 +77,7 @@ ENGINES = {
 }
 
 
-@pytest.mark.sampled(fast=4)
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 def test_each_model_of_a_stack_is_clipped_as_by_torch(name, kind):

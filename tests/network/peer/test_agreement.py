@@ -262,7 +262,7 @@ def difference(ended, run):
     return largest
 
 
-@pytest.mark.sampled(fast=1, all=8)
+@pytest.mark.sampled(fast=0, all=8)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 async def test_live_peers_in_memory_end_where_the_simulation_ends(changes):
     experiment = read(SMALL, changes=changes)
@@ -281,7 +281,7 @@ def broker():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=1, all=5)
+@pytest.mark.sampled(fast=0, all=5)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 async def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):
     experiment = read(SMALL, changes=changes)

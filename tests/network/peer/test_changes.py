@@ -97,6 +97,7 @@ def of_kind(notices, kind):
     return [notice for notice in notices if type(notice).__name__ == kind]
 
 
+@pytest.mark.slow
 def test_an_order_ends_the_run_at_all_peers_as_if_it_had_that_many_rounds(experiment, tmp_path):
     order = publishing(experiment)
     ended, notices, answers = swarm(experiment, tmp_path / "changed", publish=order)
@@ -109,6 +110,7 @@ def test_an_order_ends_the_run_at_all_peers_as_if_it_had_that_many_rounds(experi
     assert not of_kind(notices, "ChangeUnconfirmed")
 
 
+@pytest.mark.slow
 def test_a_broker_that_withholds_the_order_from_half_of_the_peers_splits_nobody(experiment, tmp_path):
     def lose(client, message):
         return message.topic == change_topic("test") and any(f"-{name}-" in client for name in NAMES[1:])
@@ -134,6 +136,7 @@ def test_under_masks_and_with_a_common_model_the_run_ends_like_one_of_fewer_roun
         assert torch.equal(ended[name][0], whole[name][0])
 
 
+@pytest.mark.slow
 def test_a_proposal_is_answered_and_ends_nothing(experiment, tmp_path):
     proposal = publishing(experiment, last=None)
     ended, notices, answers = swarm(experiment, tmp_path, publish=proposal)
@@ -142,6 +145,7 @@ def test_a_proposal_is_answered_and_ends_nothing(experiment, tmp_path):
     assert {notice.last for notice in of_kind(notices, "ChangeTaken")} == {None}
 
 
+@pytest.mark.slow
 def test_a_change_that_nobody_signed_or_for_another_run_ends_nothing_and_is_not_kept(experiment, tmp_path):
     forged = publishing(experiment, operator=KEYS["peer1"])
     other = publishing(experiment, run="0" * 64)
@@ -153,6 +157,7 @@ def test_a_change_that_nobody_signed_or_for_another_run_ends_nothing_and_is_not_
         assert not [*(tmp_path / str(number)).glob("*/peers/*.change")]
 
 
+@pytest.mark.slow
 def test_a_change_that_an_owner_would_not_agree_to_is_answered_with_the_reason(experiment, tmp_path):
     settings = settings_of(experiment)
     settings["learning"] = {**settings["learning"], "loss": "evil.code:run"}
@@ -164,6 +169,7 @@ def test_a_change_that_an_owner_would_not_agree_to_is_answered_with_the_reason(e
     assert not [*tmp_path.glob("*/peers/*.change")]
 
 
+@pytest.mark.slow
 def test_without_an_operator_in_the_roster_nothing_is_taken_or_answered(experiment, tmp_path):
     roster = Roster(ROSTER.peers)
     order = publishing(experiment)

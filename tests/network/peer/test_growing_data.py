@@ -3,12 +3,15 @@
 import asyncio
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from p2pfl.algorithms import State
 from p2pfl.core.errors import ExperimentError, InputError
+from p2pfl.core.neighbourhood import Public
 from p2pfl.data.readings import rows_of
 from p2pfl.data.tables import cells
 from p2pfl.experiment import plan, read
@@ -17,7 +20,7 @@ from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import directly
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch import swarm as launcher
-from p2pfl.network.peer.storage.checkpoint import CheckpointStore, pack, unpack
+from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, pack, unpack
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.evidence.verification import find_chains, verify
 from p2pfl.results.notices.kinds import DataRead, DataReplaced, DataUnreadable
@@ -166,12 +169,12 @@ TABLE = [
 ]
 
 
-def append(peer, rows):
+def append(peer, rows, *, offset=0):
     """Append rows to the table of a peer."""
     file = Path(f"{peer}.csv")
     lines = file.read_text("utf-8").splitlines() if file.exists() else ["x,y"]
     numbers = range(len(lines) - 1, len(lines) - 1 + rows)
-    lines += [f"{(number * 37 % 101) / 50},{'ab'[number % 2]}" for number in numbers]
+    lines += [f"{offset + (number * 37 % 101) / 50},{'ab'[number % 2]}" for number in numbers]
     file.write_text("\n".join([*lines, ""]), "utf-8")
 
 
@@ -407,6 +410,25 @@ def test_a_peer_whose_table_was_replaced_says_so_and_takes_what_is_there(tables)
     ended = timeless(swarm(experiment, stores=stores, former=left, notices=notices))
     assert [each.peer for each in notices if isinstance(each, DataReplaced)] == ["peer0"]
     assert sum(ended["peer0"][0].plan.federation.sizes("peer0")) == 90
+
+
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_a_device_whose_window_has_moved_while_it_slept_says_which_feature_has_changed(tables, offset):
+    (tables / "peer0.csv.toml").write_text("window = 50", "utf-8")
+    asleep = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
+    row = torch.ones(1, 3)
+    checkpoint = Checkpoint("peer0", 7, State(row, Public(row)), data=asleep.position("peer0"))
+    position = unpack(pack(checkpoint)).data
+    append("peer0", 60, offset=offset)
+    awake = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
+    awake, changed = awake.resumed({"peer0": position})
+    index, feature = changed["peer0"]
+    assert feature == "x"
+    assert (index > 0.25) == (offset > 0)
+    said = str(DataReplaced(peer="peer0", drift=index, feature=feature))
+    assert ("x has changed (population stability index" in said) == (offset > 0)
+    assert awake.position("peer0").shares != position.shares
+    assert awake.resumed({"peer0": replace(position, shares=b"")})[1] == {"peer0": None}  # of an earlier version
 
 
 @pytest.mark.fast

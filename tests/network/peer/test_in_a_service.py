@@ -70,6 +70,7 @@ async def start(experiment, names, **options):
     return {name: asyncio.create_task(live(each)) for name, each in prepared.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, NETWORK, TOTALS], ids=["linear", "masked network", "model from totals"])
 async def test_planning_starting_and_learning_never_hold_up_the_loop(blocks, changes):
     experiment = read(LINEAR | changes)

@@ -32,7 +32,6 @@ def models(fleet):
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("masks", [[], MASKS], ids=["plain", "masks"])
 def test_rounds_begin_at_the_pace_and_the_models_are_those_of_a_simulation(tmp_path, masks):
     changes = ['transport.pace={every = "10 min"}', *masks]

@@ -4,10 +4,13 @@ import asyncio
 import threading
 import time
 
+import pytest
+
 from p2pfl.network.peer.connection import work_of
 from p2pfl.network.virtual.clock import VirtualLoop
 
 
+@pytest.mark.slow
 async def test_work_grows_while_a_thread_computes_and_not_while_it_hangs_and_the_loop_is_busy():
     work = work_of(asyncio.get_running_loop())
     before, hung = work(), threading.Event()

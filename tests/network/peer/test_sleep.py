@@ -199,7 +199,6 @@ def test_a_flood_costs_a_device_one_day_and_neither_ends_it_nor_lowers_its_later
     assert all(device.played[day] > 0 for day in range(7))
 
 
-@pytest.mark.fast
 def test_a_device_that_waits_for_neighbours_without_a_limit_sleeps_at_the_end_of_its_hours(tmp_path):
     async def alone():
         own = {"peer1": {"awake": "00:00-00:30, 04:00-05:00"}}

@@ -10,6 +10,7 @@ BACKOFF = Backoff(first=0.25, largest=8.0, outage=600.0)
 names = st.text(max_size=8)
 
 
+@pytest.mark.slow
 @given(names, st.integers(0, 2000))
 def test_a_pause_lies_in_the_upper_half_of_its_bound(name, failures):
     bound = min(8.0, 0.25 * 2 ** min(failures, 10))

@@ -87,6 +87,7 @@ def test_a_broker_dies_with_its_parent_even_if_that_is_killed(kind):
     assert ends(pid)
 
 
+@pytest.mark.slow
 def test_a_broker_leaves_no_file(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)  # it is looked for again

@@ -8,7 +8,7 @@ from p2pfl.testing import TRANSPORT_CHECKS, ContractError, MemoryTransport, chec
 from p2pfl.testing.transport_contract import run_check
 
 
-@pytest.mark.sampled(fast=10)
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS)
 async def test_a_transport_keeps_its_promise(transport, room, check, request):
     if check == "joining_can_be_cancelled_at_any_time_and_leaves_nothing" and "websockets" in request.node.name:

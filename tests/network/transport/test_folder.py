@@ -95,6 +95,7 @@ class Machines:
             shutil.copy(source, target.with_stem(f"{target.stem} (conflicted copy)"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_messages_keep_their_order_however_a_folder_is_synchronised(tmp_path, seed):
     machines = Machines(tmp_path, ["ada", "bob"], seed=seed, tears=0.3, doubles=0.3)
@@ -182,6 +183,7 @@ def test_the_will_of_a_channel_that_stops_is_published_once_and_after_a_late_bea
     assert timeless(talk()) == (b"back", b"back")
 
 
+@pytest.mark.slow
 def test_beats_that_arrive_late_by_the_delay_make_nobody_lost(tmp_path):
     machines = Machines(tmp_path, ["ada", "bob"])
 
@@ -295,6 +297,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("plant", HOSTILE.values(), ids=HOSTILE)
 async def test_what_others_put_into_the_folder_stops_nobody(tmp_path, plant):
     transport = FolderTransport(tmp_path, beat=0.05)

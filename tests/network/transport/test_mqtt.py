@@ -343,6 +343,7 @@ def logged(monkeypatch):
     logging.getLogger().removeHandler(handler)
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_behind_and_nothing_is_logged(transport, logged, capfd):
     threads = {*threading.enumerate()}
     sockets = {connection.fd for connection in psutil.Process().net_connections()}

@@ -75,7 +75,7 @@ def charged(world, name):
     return sum(costs[each] for each in {protection.cost, protection.local})
 
 
-@pytest.mark.sampled(fast=1, all=3)
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_no_release_is_uncharged_and_no_mask_is_used_twice_whenever_the_power_goes(plans, moment):
     world, _ = played(plans, moment)
@@ -104,7 +104,6 @@ def forget(monkeypatch, noted):
     monkeypatch.setattr(Keeper, "durable", forgetful)
 
 
-@pytest.mark.fast
 def test_a_peer_that_does_not_write_its_charges_is_found_out(plans, monkeypatch):
     forget(monkeypatch, lambda journal, now: replace(now, costs=journal.costs))
     worlds = (played(plans, moment)[0] for moment in MOMENTS)

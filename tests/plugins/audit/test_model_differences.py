@@ -75,6 +75,7 @@ def test_the_row_and_the_time_of_who_left_follow_from_two_cox_regressions(planne
     assert "when they left, and whether with the event" in claim.sentence
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("model", ["glm", "boosting", "forest", "pca", "cox"])
 def test_the_account_refuses_each_second_release_without_fewer_people_than_least(planned, model):
     people, peers = subtract_runs(planned(model))

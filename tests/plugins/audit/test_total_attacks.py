@@ -128,7 +128,6 @@ def test_what_a_sample_changes_of_a_private_regression_is_found(monkeypatch, sha
     assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
 
 
-@pytest.mark.fast
 def test_exact_totals_are_audited_without_a_promise():
     table = {
         "rounds": 2,

@@ -181,6 +181,7 @@ def test_people_leave_in_groups_and_the_hash_of_their_keys_opens(home, capsys):
     assert "the hash of the 6 people who left peer1 does not open" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("model", ["glm", "linear"])
 def test_a_replay_without_people_is_the_run_of_tables_that_never_had_them(home, model):
     experiment = tables(home)
@@ -510,6 +511,7 @@ def test_a_certificate_keeps_its_signature_where_versions_have_other_fields(home
     assert "is no certificate" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_peer_leaves_alone_if_the_certificate_records_it_and_three_leave_together(home, capsys):
     old = simulated(home, tables(home, peers=6))
     leaving = ["forget", str(old), "--keep", "--json"]
@@ -525,6 +527,7 @@ def test_a_peer_leaves_alone_if_the_certificate_records_it_and_three_leave_toget
     assert any("peer5 takes part in only one of this run and run 1" in each for each in accepted[1:])
 
 
+@pytest.mark.slow
 def test_a_run_is_no_replay_of_itself_and_nobody_comes_back(home, capsys):
     old = simulated(home, tables(home))
     (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))
@@ -563,6 +566,7 @@ def test_a_path_that_leaves_the_run_is_none_of_a_deleted_file(path):
         msgspec.convert({"path": path, "sha256": "0" * 64}, DeletedFile)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -61,6 +61,7 @@ def predicted(home, models):
         return np.array([float(row["probability of ill"]) for row in csv.DictReader(file)])
 
 
+@pytest.mark.slow
 def test_a_peer_leaves_its_group_and_the_predictions_are_those_of_groups_that_never_had_it(home):
     models = [trained(home, group) for group in GROUPS]
     mean = predicted(home, models)
@@ -80,6 +81,7 @@ def test_a_peer_leaves_its_group_and_the_predictions_are_those_of_groups_that_ne
     assert np.array_equal(predicted(home, models), predicted(home, expected))
 
 
+@pytest.mark.slow
 def test_groups_score_together(home, capsys):
     first, *others = (str(trained(home, group)) for group in GROUPS)
     averages = [argument for model in others for argument in ("--average", model)]

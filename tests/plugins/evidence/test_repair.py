@@ -152,6 +152,7 @@ def test_a_run_with_code_of_its_own_is_played_again_with_consent_alone(home, cap
     assert main([command, str(folder), "--peer", "peer2", "--trust-code"]) == 0
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("changes", "arguments", "sentence"),
     [

@@ -78,6 +78,7 @@ def test_a_peer_that_joined_late_is_forgotten_by_a_replay_of_the_rounds_since_th
     assert not [*(old / "peers").glob("*.safetensors")]
 
 
+@pytest.mark.slow
 def test_a_peer_of_the_earlier_run_is_forgotten_there_first(home, capsys):
     earlier = simulated(home, EARLIER)
     old = joined(home, earlier / "peers" / "peer0.safetensors")
@@ -96,6 +97,7 @@ def test_a_peer_of_the_earlier_run_is_forgotten_there_first(home, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_people_of_the_earlier_run_are_forgotten_there_first(home, capsys):
     for number in range(4):
         rng = np.random.default_rng(number)
@@ -145,6 +147,7 @@ def test_live_peers_forget_one_that_joined_late_by_the_rounds_since_then(home):
         assert all(np.allclose(made[name], values, atol=1e-6) for name, values in tensors.items())
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_from_the_models_of_each_peer_is_forgotten_after_the_former_one(home, capsys):
     earlier = simulated(home, EARLIER | {"topology": {"kind": "ring", "peers": 4}})
     assert main(["next", str(earlier), "--set", "rounds=2", "--set", 'name="later"', "--no-baselines"]) == 0

@@ -100,6 +100,7 @@ def forged(table, **fields):
     return table | {"signature": sign_text(signer, signed_fields(table), domain=DOMAIN)}
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("lie", "sentence"),
     [
@@ -130,6 +131,7 @@ def test_a_request_that_is_not_one_of_the_peer_for_this_run_is_refused_before_a_
     assert len([*(old / "peers").glob("*.safetensors")]) == 4
 
 
+@pytest.mark.slow
 def test_a_certificate_that_nobody_could_check_is_refused_while_the_old_models_are_there(home, capsys):
     old = simulated(home)
     assert forgotten(old, "--request", "Dr N\udcf6rd") == 2  # as a terminal in Latin-1 gives a name
@@ -312,6 +314,7 @@ def test_a_revoked_or_former_key_asks_for_nothing(home, capsys):
 ROSTER = ("--roster", "roster.toml")
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -385,6 +388,7 @@ def tables(home, peers=4):
     }
 
 
+@pytest.mark.slow
 def test_an_owner_asks_for_people_whose_hash_opens_with_its_key_alone(home, capsys):
     old = simulated(home, tables(home))
     (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))

@@ -62,6 +62,7 @@ def test_glm_prints_the_coefficients_of_the_command(request, files, tmp_path):
     assert p2pfl.glm("low ~ age + smoke", files).results["coefficients"] == printed["coefficients"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("files")
 def test_the_result_of_live_peers_is_that_of_the_simulation(tmp_path):
     (tmp_path / "births.toml").write_text(FILE)

@@ -43,6 +43,7 @@ def owners(name):
     return {peer: Own(part(), part(), part()) for peer in ("ada", "bob", "cyd")}
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("name", [name for name in MODELS if not model_traits(name).steps])  # others need peers
 def test_models_of_p2pfl_keep_their_promises(name):
     classes = {} if name in CLASSLESS else {"classes": None if name in TIMES else 3 if name in ORDERED else 2}

@@ -127,6 +127,7 @@ def test_the_statement_says_it_of_other_exact_totals_of_a_run_as_well():
     assert "the totals of data.scale and learning.consensus are exact, and two such results" in promised(both)
 
 
+@pytest.mark.slow
 def test_missing_cells_of_a_table_stay_missing_for_boosting(tmp_path):
     features, targets = datasets.load_wine(return_X_y=True)
     rng = np.random.default_rng(0)

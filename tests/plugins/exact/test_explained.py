@@ -65,6 +65,7 @@ def test_the_summary_has_the_coefficients_of_a_regression_as_the_command_prints_
     assert rows[2][1] == f"{found['coefficients'][2]['estimate']:.5g}"
 
 
+@pytest.mark.slow
 def test_the_report_of_a_regression_begins_with_its_coefficients(tmp_path):
     run = simulate(read(GLM, changes=["data.test=0.3"]), folder=tmp_path / "run")
     text = run_page(Run.load(run.folder))
@@ -95,6 +96,7 @@ def test_a_regression_that_goes_on_has_no_coefficients_yet():
     assert run.summary["explained"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["trees", "regression"])
 def test_a_report_prints_them(kind, request, capsys):
     run = request.getfixturevalue(kind)

@@ -145,6 +145,7 @@ def test_neither_a_peer_of_another_run_nor_one_that_leaves_keeps_the_others_from
         _ = view.facts
 
 
+@pytest.mark.slow
 def test_all_agree_and_end_after_the_round_that_the_operator_names(tmp_path):
     plant = Plant(tmp_path)
     remaining = '["peer0", "peer1", "peer2"]'
@@ -156,6 +157,7 @@ def test_all_agree_and_end_after_the_round_that_the_operator_names(tmp_path):
     assert {path.name for path in (tmp_path / "changes").iterdir()} == {"test-1-proposal.json", "test-1-order.json"}
 
 
+@pytest.mark.slow
 def test_a_dry_run_changes_nothing(tmp_path):
     plant = Plant(tmp_path)
     result = plant.change('topology.peers=["peer0", "peer1", "peer2"]', "learning.rate=0.01", dry_run=True)
@@ -191,6 +193,7 @@ def test_a_run_that_ends_before_all_have_the_order_is_refused():
         check_after(12, 11, rounds=12)
 
 
+@pytest.mark.slow
 def test_the_last_round_is_no_later_than_that_of_the_run(tmp_path):
     plant = Plant(tmp_path)
     result = plant.change('topology.peers=["peer0", "peer1", "peer2"]', "rounds=9", after=None)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
@@ -100,6 +101,7 @@ def test_models_that_do_not_train_in_steps_are_not_timed():
     assert trained("model.name=boosting", "privacy.mode=none") is None
 
 
+@pytest.mark.slow
 def test_a_torch_that_cannot_be_imported_is_named():
     code = "import sys; sys.modules['torch'] = None; from p2pfl.cli import main; sys.exit(main(['doctor']))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

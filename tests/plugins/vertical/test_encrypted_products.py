@@ -53,6 +53,7 @@ def modulo(numbers):
 SIZES = {"one": (1, 1, 1), "chunks": (7, 2, 5), "full": (20, 3, 2)}  # 2 numbers are packed into one of 448 bits
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize(("pair", "to"), [(("ada", "bob"), "ada"), (("ada", "bob"), "bob"), (("bob", "ada"), "bob")])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_a_product_of_any_words_is_that_of_integers(size, pair, to):

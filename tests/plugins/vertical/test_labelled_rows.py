@@ -127,6 +127,7 @@ def test_a_joint_kernel_predicts_rows_that_parties_lack(clinic, tmp_path):
     assert np.sort(np.array(targets) - predicted.values) == pytest.approx(np.sort(0.5 * dual[:200]), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_logistic_regression_is_that_of_the_joined_table_with_indicators(clinic, tmp_path):
     settings, columns, target = clinic
     ill = target > np.median(target[:200]) + np.random.default_rng(1).normal(0, 4, 260)
@@ -148,6 +149,7 @@ def test_a_logistic_regression_is_that_of_the_joined_table_with_indicators(clini
     assert "which of its rows bob has" in learned["ada, a feature holder"]
 
 
+@pytest.mark.slow
 def test_a_party_that_lacks_no_row_gives_the_model_of_the_common_rows(clinic, tmp_path):
     settings, columns, target = clinic
     text = (tmp_path / "bob.csv").read_text().splitlines()

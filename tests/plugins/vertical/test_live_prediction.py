@@ -76,6 +76,7 @@ def in_process(run, folder, **options):
     return learner.results[-1]
 
 
+@pytest.mark.slow
 def test_sums_of_the_parties_give_the_predictions_of_their_files(run, tmp_path):
     predictions = in_process(run, tmp_path)
     wanted = predict_together(run, str(run.folder.parent / "new" / "{peer}.csv"))

@@ -57,6 +57,7 @@ def test_a_value_that_a_party_repeats_against_the_protocol_matches_nobody():
     assert match_rows([[["1", "1", "2"]], [["1", "2"]]]).common.tolist() == [[2, 1]]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("owners", [("ada", "bob"), ("ada", "bob", "eve")])
 @pytest.mark.parametrize("seed", range(3))
 def test_untidy_tables_have_their_people_found_by_four_keys_and_nobody_wrong(owners, seed):

@@ -63,6 +63,7 @@ def check(fit, parts, target, family):
     assert np.sqrt(np.mean(moved**2)) < STILL
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("roles", [PAIR, THREE], ids=["two", "three"])
 def test_a_noisy_fit_is_that_of_the_joined_table(family, roles):

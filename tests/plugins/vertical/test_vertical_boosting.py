@@ -119,6 +119,7 @@ def test_bins_of_few_rows_are_merged_as_those_of_the_joined_table(least, missing
     check(fit, pooled(parts, targets, PAIR, least=least), parts, PAIR)
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     "options",
     [

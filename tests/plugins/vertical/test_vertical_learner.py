@@ -46,6 +46,7 @@ def test_the_parts_of_a_linear_model_are_those_of_the_joined_table():
     )
 
 
+@pytest.mark.slow
 def test_a_round_that_peers_leave_again_and_again_is_fitted_twice_at_most(monkeypatch):
     """Each fit shows more of columns, so who leaves on purpose gains one more and no further one."""
 
@@ -71,6 +72,7 @@ def test_a_linear_predictor_that_is_no_number_ends_the_run(monkeypatch):
         played()
 
 
+@pytest.mark.slow
 def test_a_run_shows_alone_together_and_pooled(run):
     summary = run.summary
     assert summary["metric"] == "r2"

@@ -140,6 +140,7 @@ async def noted(feed, at, seen):
         seen.append(frames.frame(feed.swarm, now=feed.at, stage=feed.stage))
 
 
+@pytest.mark.slow
 def test_an_observer_sees_where_each_peer_is_and_for_which_it_waits(world):
     here = world(takes=lambda peer, round: 600.0 if (peer, round) == ("peer1", 4) else ROUND)
     feed, seen = here.feed(), []
@@ -220,6 +221,7 @@ def test_an_observer_costs_a_kilobyte_a_second_and_peer_at_most(world):
     assert sum(asked) <= 3 * 400 * (lasted / 10.0 + 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_scores_stay_with_peers_that_share_their_health_alone(world, rounds):
     here = world(share="health", rounds=rounds)

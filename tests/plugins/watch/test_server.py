@@ -65,6 +65,7 @@ def scene(growing):
     return growing
 
 
+@pytest.mark.slow
 async def test_without_the_token_there_is_nothing(scene):
     async with asking(scene) as client:
         client.headers.pop("authorization")

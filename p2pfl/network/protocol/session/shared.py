@@ -111,6 +111,15 @@ class Shared:
         """Number of rounds of the experiment."""
         return self.last - plausible.AFTER
 
+    @property
+    def running(self) -> bool:
+        """True if a neighbour is in a later gossip step than it can reach without this peer."""
+        entered = self.progress.entered
+        return any(
+            round > entered[peer] or self.edges.is_needed_for(peer, round=round, steps=step)
+            for peer, (round, step) in self.progress.places.items()
+        )
+
     def do(self, effect: Effect) -> None:
         """Add an effect of the current event."""
         self.effects.append(effect)

@@ -253,7 +253,7 @@ def test_a_simulation_passes_other_errors_of_the_author_on():
         p2pfl.simulate(composed(Broken()), baselines=False)
 
 
-@pytest.mark.sampled(fast=4)
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("algorithm", REFUSED, ids=lambda each: type(each).__name__)
 def test_live_peers_refuse_the_mistake_at_once(algorithm):
     ends, seconds, _ = lived(algorithm)

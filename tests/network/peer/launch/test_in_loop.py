@@ -29,7 +29,6 @@ def runs():
     return alive, p2pfl.simulate(MASKED, source=SeededSource(11)), seen
 
 
-@pytest.mark.fast
 def test_live_peers_on_a_masked_ring_end_where_the_simulation_ends(runs):
     alive, simulated, _ = runs
     assert list(alive.models) == list(simulated.models)

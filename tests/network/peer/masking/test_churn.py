@@ -56,7 +56,7 @@ def released():
     return learner.fit(learner.start(peers), peers=peers, round=0).rows.mean(0)
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("until", [(0, 1), (0, 2), (0, 6)], ids=["first", "first two", "never"])
 def test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom(until):
     rows, _, records = played(["learning.weighted=false"], until=until)

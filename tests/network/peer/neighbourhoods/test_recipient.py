@@ -106,6 +106,7 @@ def assert_exact(found, ended):
         assert not any("not a message" in why or "otal" in why for why in refused), refused
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("changes", [[], MASKS, ["transport.chunk=1024", *MASKS]], ids=["plain", "masks", "pieces"])
 def test_live_totals_to_one_peer_are_those_of_the_simulation_and_of_integers_of_python(bits, changes):

@@ -27,6 +27,7 @@ def news(swarm):
     return {name: said for name in swarm.names if (said := swarm.sessions[name].take_withheld())}
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("names", [NAMES[:3], NAMES, SEVEN])
 def test_an_owner_waits_once_for_a_member_that_withholds_its_acceptance(names):
     """It waits a quarter of a second, and not at all once the next round has shown it the member."""

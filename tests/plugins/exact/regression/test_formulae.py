@@ -102,6 +102,7 @@ FORMULAE = {
 }
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("target", ["bwt", "low"])
 @pytest.mark.parametrize("formula", FORMULAE)
 def test_coefficients_of_formulae_are_those_of_r(data_dir, tmp_path, formula, target, against_r):
@@ -235,6 +236,7 @@ def test_a_combination_of_levels_that_few_people_have_is_refused(data_dir, tmp_p
         simulate(birthwt(data_dir, tmp_path, "bwt ~ ht * smoke", least=8), baselines=False)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("errors", ["HC1", "cluster"])
 async def test_live_peers_find_the_robust_errors_of_the_simulation(data_dir, tmp_path, errors):
     settings = birthwt(data_dir, tmp_path, "bwt ~ age * smoke + log(lwt)", errors=errors)
@@ -285,6 +287,7 @@ def test_rare_levels_are_one_beside_an_interaction_of_other_columns(tmp_path, ra
     assert np.diff(effects) == pytest.approx(np.diff(oracle[:-3]), rel=1e-9)
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("rare", [*"abcd"])
 @pytest.mark.parametrize("formula", ["y ~ ward * smoke", "y ~ ward:smoke", "y ~ ward + ward:smoke", "y ~ ward * age"])
 def test_rare_levels_of_an_interaction_are_refused_though_levels_are_merged(tmp_path, formula, rare):

@@ -44,6 +44,7 @@ def test_a_run_without_held_out_samples_has_no_scores_and_no_gains():
     assert not any(record.scores for record in run.metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["value", "sweep"])
 def test_commands_that_compare_scores_ask_for_held_out_samples(data_dir, tmp_path, monkeypatch, capsys, command):
     settings = experiment_of(case(data_dir, "test-part", tmp_path), "birthwt.toml", model={"name": "glm"})

@@ -31,7 +31,7 @@ def fitted(model, features, targets, *, classes, validation=0.0):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize("ratio", [1.0, 0.5])
 def test_the_path_of_a_linear_model_is_that_of_scikit_learn(ratio):
     features, targets = datasets.load_diabetes(return_X_y=True)

@@ -153,6 +153,7 @@ def test_estimates_of_sites_and_pooled_ones_are_those_of_r(family, tmp_path, aga
             against_r("glm of each site, pooled by DerSimonian and Laird: estimates, errors", ours, wanted)
 
 
+@pytest.mark.slow
 def test_a_forest_plot_has_each_site_with_its_weight_and_the_pooled_estimate(tmp_path):
     _, regression = pooled(sites("binomial"), classes=2, shown_sites=NAMES)
     panels = forest_panels(regression)

@@ -56,6 +56,7 @@ def test_derivatives_are_those_of_the_likelihood():
                 assert -information[0, place, other] == pytest.approx(mixed / (4 * step * step), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_fit_is_that_of_statsmodels():
     features, targets = patients()
     _, _, regression = fitted(features, targets)

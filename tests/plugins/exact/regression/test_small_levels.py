@@ -237,6 +237,7 @@ def lived(made):
     asyncio.run(live(made, baselines=False))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hospitals")
 @pytest.mark.parametrize("carried", [simulated, lived])
 def test_nobody_is_alone_in_a_level_of_birthwt_unless_the_check_is_off(monkeypatch, carried):

@@ -177,6 +177,7 @@ def read_off(monkeypatch, start):
     return rows
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("options", "expected", "alone"), [({"least": 1}, 167, 143), ({}, 0, 0), ({"width": "auto"}, 0, 0)]
 )

@@ -92,6 +92,7 @@ def clinic(tmp_path_factory):
     return path, frame
 
 
+@pytest.mark.slow
 def test_the_statistics_are_those_of_pandas(clinic, tmp_path, capsys):
     path, frame = clinic
     page, table = tmp_path / "page.html", tmp_path / "table.csv"
@@ -122,6 +123,7 @@ def test_the_statistics_are_those_of_pandas(clinic, tmp_path, capsys):
     assert "how many samples have each value of each column" in page.read_text()
 
 
+@pytest.mark.slow
 def test_the_terminal_shows_numbers_levels_and_correlations(clinic, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["describe", str(clinic[0])]) == 0
@@ -133,6 +135,7 @@ def test_the_terminal_shows_numbers_levels_and_correlations(clinic, capsys, monk
     assert "strongest correlations" not in capsys.readouterr().out
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("width", "last"), [(200, "histogram"), (90, "histogram"), (80, "75%"), (62, "75%")])
 def test_no_heading_and_no_number_is_cut_on_a_narrow_terminal(clinic, capsys, monkeypatch, width, last):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -345,6 +348,7 @@ def test_a_description_of_times_has_the_event_beside_the_time(trial, capsys):
     assert columns["event"]["levels"] == {"yes": frame.died.sum()}
 
 
+@pytest.mark.slow
 def test_components_are_printed_written_and_read_from_a_run(clinic, tmp_path, capsys):
     path = str(clinic[0])
     filled = ["--set", "data.options.columns.weight.missing=70.0", "--least", "3"]

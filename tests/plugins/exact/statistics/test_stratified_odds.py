@@ -93,6 +93,7 @@ def test_admissions_to_berkeley_have_the_odds_ratio_that_r_prints(strata):
     assert (results["groups"]["stratified"]["by"], results["groups"]["stratified"]["group"]) == (strata, "f")
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("strata", ["dept", "peer"])
 def test_odds_ratios_over_strata_are_those_of_r(strata, tmp_path, against_r):
     found, columns, _ = described_by(rows_of(BERKELEY), strata=strata)
@@ -120,6 +121,7 @@ def test_people_without_a_group_and_strata_of_one_person_count_for_nothing():
     assert np.array_equal(numbers_of(less["outcome"]), numbers_of(groupless["outcome"]))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("strata", ["dept", "peer"])
 def test_a_column_with_a_small_cell_of_a_stratum_has_no_odds_ratio(strata):
     tables = BERKELEY.copy()
@@ -133,6 +135,7 @@ def test_a_column_with_a_small_cell_of_a_stratum_has_no_odds_ratio(strata):
     assert unchecked["outcome"]["odds_ratio"] is not None
 
 
+@pytest.mark.slow
 def test_people_without_a_group_are_a_cell_that_is_checked():
     """The totals of a stratum, less those of both groups, are those of the people without a group."""
     groupless = [[0, -1, 0]] * 4 + [[0, -1, 1]] * 3 + [[1, -1, 0]] * 5 + [[1, -1, 1]] * 5

@@ -60,6 +60,7 @@ def test_nobody_is_linked_over_two_features_by_a_derivative_unless_the_check_is_
     assert linked(boosting(), features, targets) == 0
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("missing", [0.0, 0.03])
 @pytest.mark.parametrize("categorical", [(), (1,)])
 def test_trees_on_merged_bins_are_those_of_pooled_people_and_have_leaves_of_many(missing, categorical):

@@ -69,6 +69,7 @@ def test_a_root_has_no_bin_of_few_people(monkeypatch):
     assert len(none) > 20
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("kind", "categorical"), [(boosting, False), (boosting, True), (forest, False)])
 def test_no_tree_splits_off_a_rare_level_and_the_module_predicts_as_the_model(kind, categorical):
     options = {"categorical_features": ["icd"]} if categorical else {}

@@ -143,6 +143,7 @@ def test_scikit_learn_uses_the_trees_on_raw_tables(predictor):
     assert np.array_equal(clone(found).fit(array).predict(array), found.predict(table))
 
 
+@pytest.mark.slow
 def test_rules_for_cells_go_with_the_estimator(predictor):
     predictor, folder = predictor
     found = estimator(export(predictor, folder / "model.py", to="sklearn"))
