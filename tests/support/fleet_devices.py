@@ -1,6 +1,7 @@
 """Devices of a fleet in one process, for tests: each plays its run and those that follow it, as ``p2pfl peer`` does."""
 
 import asyncio
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -22,6 +23,9 @@ from p2pfl.results.lock import PEER_LOCK
 
 OPERATOR = Identity(bytes(range(32)))
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
+
+DEVICE = ContextVar("device", default="")
+"""Name of the device whose code is running."""
 
 PATIENCE = 300.0
 """Seconds of virtual time for which a test waits for a device."""
@@ -61,6 +65,7 @@ class Devices:
 
     async def play(self, name, experiment):
         """Play the run of a device, or go on with it, and those that follow; return the last peer."""
+        DEVICE.set(name)
         runs = self.runs(name)
         last = runs[-1] if runs else None
         if last is not None and (file := experiment_in(last)) is not None:

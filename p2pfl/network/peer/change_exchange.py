@@ -103,9 +103,17 @@ class ChangeExchange:
         """Number of rounds after which the run ends; ``None`` as long as nobody has ordered it."""
         return self.held.last
 
-    def begin(self, round: int) -> None:
-        """Note the first round; a change that ends the run before it came too late."""
+    def begin(self, round: int, *, done: int) -> None:
+        """Note the first round, and how many the peer has; a change that ends the run before it came too late.
+
+        Raises
+        ------
+        SwarmMovedError
+            The others end the run before this peer could take part again.
+        """
         self.held.round, self.held.begun = round, True
+        if self.held.last is not None and done < self.held.last <= round:
+            raise SwarmMovedError(f"the others end this run after round {self.held.last} by a change of the operator")
         if (last := self.held.last) is not None and last < round:
             self.held.reason = f"it ends the run after round {last}, and this peer goes on with round {round + 1}"
             self._complain("", self.held.reason, ordered=True)

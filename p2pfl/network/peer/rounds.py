@@ -219,7 +219,7 @@ class Rounds:
         parts.connection.submit(Tolerate(plan.experiment.transport.hurry))  # before and after, peers wait for all
         rounds = range(0) if first.over else parts.meter.since(first.round)
         if parts.changes is not None:
-            parts.changes.begin(first.round)
+            parts.changes.begin(first.round, done=first.done)
         try:
             self.state = await self._learn(rounds)
         except AsleepError as asleep:  # the others go on, and this peer comes back
