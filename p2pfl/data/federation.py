@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import DataError
 from p2pfl.core.imports import kind_of
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import Dataset, FloatArray, IntArray
 from p2pfl.data.parties import Parties
 from p2pfl.data.sources import nearest
 
-PARTS = ("train", "validation", "test")
+PartName = Literal["train", "validation", "test"]
+PARTS: tuple[PartName, ...] = get_args(PartName)
 """Parts of a federation."""
 
 
@@ -93,57 +94,70 @@ class Federation:
         for peer in peers:
             if peer not in self.train:
                 raise DataError(f'peer "{peer}" has no data; {nearest(peer, self.train)}')
-        parts = ({peer: part[peer] for peer in sorted(peers)} for part in (self.train, self.validation, self.test))
+        few = sorted(peers)
+        parts = (dict(zip(few, map(part.__getitem__, few), strict=True)) for part in self._parts)
         train, validation, test = parts
         return Federation(self.dataset, train, validation, test)
 
     def pooled(self, name: str = "pooled") -> Federation:
         """Return a federation of one peer that holds the samples of all."""
-        train, validation, test = ({name: self._union(part)} for part in (self.train, self.validation, self.test))
+        train, validation, test = ({name: self._union(part)} for part in self._parts)
         return Federation(self.dataset, train, validation, test)
 
     def _union(self, parts: Mapping[str, IntArray]) -> IntArray:
         """Return the positions that parts contain, sorted, each once."""
         contained = np.zeros(len(self.dataset.targets), bool)
-        for part in {id(part): part for part in parts.values()}.values():  # peers may share one array
-            contained[part] = True
+        contained[_joined(_distinct(parts))] = True
         return np.flatnonzero(contained)
+
+    @property
+    def _parts(self) -> tuple[Mapping[str, IntArray], ...]:
+        return self.train, self.validation, self.test
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each of these peers, ``[R]`` int64."""
-        return torch.tensor([self.sizes(peer).train for peer in peers], dtype=torch.int64)  # [R]
+        return torch.from_numpy(self.counts("train", peers))
+
+    def counts(self, part: PartName, peers: Sequence[str]) -> IntArray:
+        """Return the number of samples of each of these peers in a part, ``[R]``.
+
+        They may be a million, so that no function of Python is called for each.
+        """
+        if self.elsewhere is not None:
+            return np.array([getattr(self.elsewhere.sizes[peer], part) for peer in peers], np.int64)
+        return np.fromiter(map(len, map(getattr(self, part).__getitem__, peers)), np.int64, len(peers))
 
     def sizes(self, peer: str) -> Sizes:
         """Return the numbers of samples of a peer, also of one whose samples another process holds."""
         if self.elsewhere is not None:
             return self.elsewhere.sizes[peer]
-        return Sizes(*(len(part[peer]) for part in (self.train, self.validation, self.test)))
+        return Sizes(*(len(part[peer]) for part in self._parts))
 
     @property
     def largest(self) -> int:
         """Largest number of training samples of a local peer."""
-        return max((len(part) for part in self.train.values()), default=1)
+        return max(map(len, self.train.values()), default=1)
 
     @property
     def validates(self) -> bool:
         """True if some peer of the run has samples in its validation part."""
         if self.elsewhere is not None:
             return any(sizes.validation for sizes in self.elsewhere.sizes.values())
-        return any(len(part) for part in self.validation.values())
+        return any(map(len, self.validation.values()))
 
     @property
     def tests(self) -> bool:
         """True if some peer of the run has samples in its test part."""
         if self.elsewhere is not None:
             return any(sizes.test for sizes in self.elsewhere.sizes.values())
-        return any(len(part) for part in self.test.values())
+        return any(map(len, self.test.values()))
 
     @property
     def common(self) -> bool:
         """True if all peers of the run have the same test part."""
         if self.elsewhere is not None:
             return self.elsewhere.common
-        return len({id(part) for part in self.test.values()}) == 1
+        return len(_distinct(self.test)) == 1
 
 
 def no_data(peers: Sequence[str]) -> Federation:
@@ -206,11 +220,13 @@ def clash(parts: Mapping[str, IntArray]) -> tuple[int, str, str] | None:
     (2, 'ada', 'bob')
     """
     peers = sorted(parts)
-    positions, owners = _flat([parts[peer] for peer in peers])
+    arrays = [*map(parts.__getitem__, peers)]
+    positions = _joined(arrays)
     order = np.argsort(positions, kind="stable")
     twice = np.flatnonzero(np.diff(positions[order]) == 0)
     if not len(twice):
         return None
+    owners = np.repeat(np.arange(len(arrays)), [*map(len, arrays)])
     one, other = order[twice[0]], order[twice[0] + 1]
     return int(positions[one]), peers[owners[one]], peers[owners[other]]
 
@@ -254,16 +270,13 @@ def check_positions(federation: Federation, *, apart: bool = True) -> None:
 def _check_apart(federation: Federation) -> None:
     """Check that no sample is both for training and for scores, but where all training samples of a peer are scored."""
     trained = np.zeros(len(federation.dataset), bool)
-    trained[_flat(list(federation.train.values()))[0]] = True
+    trained[_joined(federation.train.values())] = True
     for name in PARTS[1:]:
-        clean = set[int]()  # parts that peers share are looked at once
-        for peer, positions in getattr(federation, name).items():
-            if id(positions) in clean:
-                continue
-            leaked = np.flatnonzero(trained[positions])
-            if not len(leaked):
-                clean.add(id(positions))
-            elif not np.isin(federation.train[peer], positions).all():
+        part = getattr(federation, name)
+        leaking = {id(positions) for positions in _distinct(part) if trained[positions].any()}
+        for peer, positions in part.items() if leaking else ():
+            if id(positions) in leaking and not np.isin(federation.train[peer], positions).all():
+                leaked = np.flatnonzero(trained[positions])
                 raise DataError(
                     f'the {name} part of "{peer}" contains sample {positions[leaked[0]]}, which is in a training part, '
                     "and not all training samples of the peer; take it out of one of them"
@@ -272,13 +285,17 @@ def _check_apart(federation: Federation) -> None:
 
 def _check_part(name: str, part: Mapping[str, Any], federation: Federation) -> None:
     """Check the peers of a part, and that positions are whole numbers within the data set."""
-    if odd := sorted({*map(str, part)} ^ {*map(str, federation.train)}):
+    if part.keys() != federation.train.keys() and (odd := sorted({*map(str, part)} ^ {*map(str, federation.train)})):
         raise DataError(
             f"the {name} part and the training part of the federation do not have the same peers, but differ in "
             f'"{odd[0]}"; give both the same peers, an empty array to a peer without samples'
         )
-    part = _distinct(part)
-    for peer, positions in part.items():
+
+    def owner(array: object) -> str:
+        return next(peer for peer, positions in part.items() if positions is array)
+
+    arrays = _distinct(part)
+    for positions in arrays:
         if not isinstance(positions, np.ndarray) or positions.ndim != 1 or positions.dtype not in (np.int64, np.int32):
             kind = (
                 f"a {positions.ndim}-dimensional array of {positions.dtype}"
@@ -286,31 +303,28 @@ def _check_part(name: str, part: Mapping[str, Any], federation: Federation) -> N
                 else kind_of(positions)
             )
             raise DataError(
-                f'the {name} part of "{peer}" is {kind}; give positions as a list of whole numbers in '
+                f'the {name} part of "{owner(positions)}" is {kind}; give positions as a list of whole numbers in '
                 "np.array(positions, dtype=np.int64)"
             )
-    count = len(federation.dataset)
-    positions, owners = _flat([*part.values()])
-    if len(outside := np.flatnonzero((positions < 0) | (positions >= count))):
+    count, joined = len(federation.dataset), _joined(arrays)
+    if len(joined) and not 0 <= joined.min() <= joined.max() < count:
+        outside = ((each, each[(each < 0) | (each >= count)]) for each in arrays)
+        array, found = next((each, found) for each, found in outside if len(found))
         raise DataError(
-            f'the {name} part of "{[*part][owners[outside[0]]]}" contains position {positions[outside[0]]}, and the '
-            f"data set has the positions 0 to {count - 1}; count within the data set"
+            f'the {name} part of "{owner(array)}" contains position {found[0]}, and the data set has the positions 0 '
+            f"to {count - 1}; count within the data set"
         )
 
 
-def _distinct(part: Mapping[str, Any]) -> dict[str, Any]:
+def _distinct(part: Mapping[str, Any]) -> list[Any]:
     """Return the arrays of a part, each once: peers may share one."""
-    owners: dict[int, str] = {}
-    for peer, positions in part.items():
-        owners.setdefault(id(positions), peer)
-    return {peer: part[peer] for peer in owners.values()}
+    arrays = part.values()
+    return [*dict(zip(map(id, arrays), arrays, strict=True)).values()]
 
 
-def _flat(arrays: list[IntArray]) -> tuple[IntArray, IntArray]:
-    """Return all positions, and for each the number of its array."""
-    sizes = [len(each) for each in arrays]
-    positions = np.concatenate([np.empty(0, np.int64), *arrays])
-    return positions, np.repeat(np.arange(len(arrays)), sizes)
+def _joined(arrays: Iterable[IntArray]) -> IntArray:
+    """Return all positions that arrays contain, one after the other."""
+    return np.concatenate([np.empty(0, np.int64), *arrays])
 
 
 BLOCK = 1024

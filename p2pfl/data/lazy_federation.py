@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import DataError
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import Dataset, IntArray
-from p2pfl.data.federation import Federation
+from p2pfl.data.federation import Federation, PartName
 from p2pfl.data.samples import tensors
 from p2pfl.data.sources import nearest
 
@@ -245,10 +245,13 @@ class LazyFederation(Federation):
         """Largest number of training samples of a client."""
         return int(self.clients.sizes.max())
 
-    def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """Return the number of training samples of each of these clients, ``[R]`` int64."""
-        places = self.clients.places
-        return torch.from_numpy(self.clients.sizes[[places[peer] for peer in peers]])  # [R]
+    def counts(self, part: PartName, peers: Sequence[str]) -> IntArray:
+        """Return the number of samples of each of these clients in a part, ``[R]``."""
+        if part != "train":
+            return np.full(len(peers), len(getattr(self, part)[self.peers[0]]))
+        if peers is self.peers:
+            return self.clients.sizes.copy()
+        return self.clients.sizes[np.fromiter(map(self.clients.places.__getitem__, peers), np.int64, len(peers))]
 
     def of(self, *peers: str) -> Self:
         """Return the federation of only these clients."""

@@ -14,6 +14,7 @@ from p2pfl.algorithms.baselines import Baseline, baseline, score_alone
 from p2pfl.core.draws import draw
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.data import Federation, IntArray
+from p2pfl.data.federation import PARTS
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import EvaluationSettings
 from p2pfl.learning import Learner, learner_traits
@@ -71,8 +72,6 @@ def scope(plan: Plan) -> Scope:
     Scope(every=1, peers=43)
     """
     wanted, names = plan.experiment.evaluation, plan.topology.peers
-    sizes = [plan.federation.sizes(peer) for peer in names]
-    counts = [each.test + each.validation for each in sizes]
     if wanted != EvaluationSettings():
         peers = None if wanted.peers is None or wanted.peers >= len(names) else wanted.peers
         return Scope(wanted.every or 1, peers)
@@ -83,12 +82,12 @@ def scope(plan: Plan) -> Scope:
     share = learning.fraction * (1 - learning.straggling / 2) * (1 - plan.experiment.simulation.absence)
     trained = bare.samples_a_round(names) * share
     free = FREE / max(1, bare.products * plan.experiment.horizon)
-    return _affordable(counts, budget=max(SHARE * BACKWARD * trained, free))
+    held = sum(int(plan.federation.counts(part, names).sum()) for part in PARTS[1:])
+    return _affordable(held, len(names), budget=max(SHARE * BACKWARD * trained, free))
 
 
-def _affordable(counts: list[int], *, budget: float) -> Scope:
-    """Return the largest scope whose samples in a round fit into the budget, given those that each peer holds."""
-    total, count = sum(counts), len(counts)
+def _affordable(total: int, count: int, *, budget: float) -> Scope:
+    """Return the largest scope whose samples in a round fit into the budget, given those that all peers hold."""
     if total <= budget:
         return Scope()
     fewest = min(FEWEST_PEERS, count)
@@ -374,12 +373,12 @@ class MeanModel:
         if not isinstance(bare, TorchLearner) or own:
             return
         names = plan.topology.peers
-        counts = [plan.federation.sizes(peer).test for peer in names]
-        evaluated = sum(counts) * (1 if scope.peers is None else scope.peers / len(names))
+        tested = int(plan.federation.counts("test", names).sum())
+        evaluated = tested * (1 if scope.peers is None else scope.peers / len(names))
         free = FREE / max(1, bare.products * plan.experiment.horizon)
         most = int(max(FEWEST_SAMPLES, MEAN_SHARE * evaluated, MEAN_SHARE * free))
         if plan.experiment.evaluation != EvaluationSettings():
-            most = sum(counts)
+            most = tested
         union = plan.federation.of(*shard.peers).pooled(MEAN_NAME)
         few = union.test[MEAN_NAME]  # [n]
         if len(few) > most:

@@ -290,7 +290,7 @@ def names(n: int) -> tuple[str, ...]:
     """
     check_at_least_one(n)
     width = len(str(n - 1))
-    return tuple(f"peer{i:0{width}d}" for i in range(n))
+    return tuple(map(f"peer{{:0{width}d}}".format, range(n)))
 
 
 def bits(n: int) -> int:

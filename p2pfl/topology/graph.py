@@ -478,14 +478,15 @@ def brief(names: Iterable[str], *, most: int = 4) -> str:
 def _check_peers(peers: tuple[str, ...]) -> None:
     if not peers:
         raise TopologyError("the graph has no peers; add at least one")
-    for name in peers:
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise TopologyError(
-                f'{name!r} is not a valid peer name; rename it with 1 to 22 letters, digits, "-" or "_"'
-            )
-    for name, following in pairwise(peers):
-        if name == following:
-            raise TopologyError(f'peer name "{name}" is used twice; rename one of the peers')
+    if set(map(type, peers)) != {str} or not all(map(NAME.fullmatch, peers)):  # a million names take no Python calls
+        for name in peers:
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise TopologyError(
+                    f'{name!r} is not a valid peer name; rename it with 1 to 22 letters, digits, "-" or "_"'
+                )
+    if len(set(peers)) < len(peers):
+        name = next(name for name, following in pairwise(peers) if name == following)
+        raise TopologyError(f'peer name "{name}" is used twice; rename one of the peers')
 
 
 def _check_edges(edges: list[tuple[str, str]], peers: set[str]) -> None:

@@ -1,5 +1,6 @@
 """Rounds that compute the cohort alone, and one of the peers that sit out."""
 
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -12,7 +13,7 @@ from p2pfl.algorithms import SCAFFOLD, Averaging, FedAvg, State, devices
 from p2pfl.core.errors import RunError
 from p2pfl.core.rows import alike, blockwise, distances, mean, norms, repeated
 from p2pfl.core.traits import AVERAGING, Traits
-from p2pfl.data import LazyFederation
+from p2pfl.data import Dataset, Federation, LazyFederation
 from p2pfl.experiment import plan, read
 from p2pfl.learning import TorchLearner
 from p2pfl.simulation import cohort, playing, simulate
@@ -530,6 +531,34 @@ def test_a_run_that_goes_on_records_the_peers_that_a_whole_one_does(kind, tmp_pa
     assert [[getattr(each, field) for field in fields] for each in rest.metrics] == [
         [getattr(each, field) for field in fields] for each in whole.metrics
     ]
+
+
+def calls_of_a_run(clients):
+    """Return how many functions of Python a run calls of which one client takes part in a round."""
+    count = 0
+
+    def watch(_frame, event, _argument):
+        nonlocal count
+        count += event == "call"
+
+    graph = complete(clients)
+    x, none = torch.zeros(clients + 3, 2), dict.fromkeys(graph.peers, np.arange(0))
+    train = {peer: np.arange(place, place + 1) for place, peer in enumerate(graph.peers)}
+    test = dict.fromkeys(graph.peers, np.arange(clients, clients + 3))
+    data = Federation(Dataset(x, x[:, 0].long(), classes=2), train, none, test)
+    learner = TorchLearner(torch.nn.Linear(2, 2), data, device="cpu")
+    sys.setprofile(watch)
+    try:
+        simulate(FedAvg(average=Averaging(fraction=1 / clients)), learner, graph, rounds=1, baselines=False)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_planning_calls_no_function_of_python_for_each_client_that_sits_out(monkeypatch):
+    monkeypatch.setattr(cohort, "MAX_LISTED", 50)
+    calls_of_a_run(100)  # which imports and compiles
+    assert calls_of_a_run(1100) - calls_of_a_run(100) < 100
 
 
 @pytest.mark.parametrize("most", [100, 40])

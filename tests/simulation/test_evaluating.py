@@ -112,7 +112,7 @@ def test_the_default_costs_at_most_a_fifth_of_the_training(monkeypatch):
     ],
 )
 def test_peers_are_left_out_first_then_rounds(held, budget, wanted):
-    assert _affordable(held, budget=budget) == wanted
+    assert _affordable(sum(held), len(held), budget=budget) == wanted
 
 
 def test_what_is_free_may_always_be_evaluated():
