@@ -41,7 +41,7 @@ def _compiled(function, source):
     definition.decorator_list.clear()
     around = ast.parse(f"def around({', '.join(function.__code__.co_freevars)}): pass")
     around.body[0].body = [definition]
-    code = compile(ast.fix_missing_locations(around), function.__code__.co_filename, "exec", annotations.compiler_flag)
+    code = compile(around, function.__code__.co_filename, "exec", annotations.compiler_flag)
     for _ in range(2):
         code = next(each for each in code.co_consts if isinstance(each, CodeType))
     return code

@@ -103,7 +103,12 @@ class Setting:
         """
         lossy = ("compression.", "gossip.acceleration")
         others = self.convex or self.settles or any(each.startswith(lossy) for each in self.changes)
-        return "learning.weighted=true" not in self.changes and not others
+        return not others
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the mean of the rows is to be that of the goals by numbers of samples."""
+        return "learning.weighted=true" in self.changes
 
     @property
     def asynchronous(self) -> bool:

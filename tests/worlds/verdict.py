@@ -178,7 +178,7 @@ def _known(end: End, goals: Goals) -> str:
     if end.setting.settles:
         failure = settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds)
         return failure or (_differs(end) if undisturbed(end) and not end.killed else "")
-    if failure := _accounted(end, goals) or (_within(end, goals) if end.setting.convex else ""):
+    if failure := _accounted(end) or (_within(end, goals) if end.setting.convex else ""):
         return failure
     whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())
     if whole and undisturbed(end) and (failure := _left_out(end) or ("" if end.belated else _differs(end))):
@@ -281,14 +281,21 @@ def _within(end: End, goals: Goals) -> str:
 
 
 def _averaged(end: End) -> str:
-    """The mean of the rows is that of the goals, unless peers say that it may not be."""
+    """The mean of the rows is that of the goals, by their weights, unless peers say that it may not be."""
     if not all(weights.symmetric for weights in end.plan.weights) and any(e.missed for e in end.ended.values()):
         return ""  # nothing is conserved along edges that weigh otherwise at their other end
     if any(ended.left for ended in end.ended.values()):
         end.faults["open masks or flows"] += 1
         return ""
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
-    off = float((rows.mean(0) - end.goals.mean(0)).abs().max())
+    weights = torch.ones(2, len(rows), 1, dtype=rows.dtype)  # [2, N, 1], of the goals and of the rows
+    if end.setting.weighted:
+        if end.plan.experiment.horizon > 1:
+            return ""  # they begin anew in each round
+        entries = [_entry(end, name, end.flows(name) or {}) for name in end.plan.topology.peers]
+        weights[:, :, 0] = torch.tensor([(each.share, each.mass) for each in entries], dtype=rows.dtype).T
+    (before, after), (shares, masses) = (end.goals, rows), weights
+    off = float(((after * masses).sum(0) / masses.sum() - (before * shares).sum(0) / shares.sum()).abs().max())
     settings = end.plan.protection.settings
     grid = end.plan.experiment.horizon * 2.0**-settings.bits if end.plan.masked else 1e-9  # each release rounds
     if end.plan.protection.sums is not None:
@@ -296,21 +303,61 @@ def _averaged(end: End) -> str:
     return "" if off <= grid else f"the mean of the rows is off by {off:.3g}, and nobody said so"
 
 
-def _accounted(end: End, goals: Goals) -> str:
+@dataclass(frozen=True)
+class Entry:
+    """Weights of a peer, and how far its row is off.
+
+    Attributes
+    ----------
+    share, mass
+        Weight of its goal, and of the row.
+    off
+        Largest distance of the row from the goal and what was moved to it.
+    """
+
+    share: float
+    mass: float
+    off: float
+
+
+def _entry(end: End, name: str, flows: Mapping[str, Mapping[GossipStep, Row]]) -> Entry:
+    """Compare a row with its goal and what was moved to it.
+
+    With sample weights a row is a point in homogeneous coordinates. Its first weight is its share of the largest number
+    of samples that its peer has heard of: one that misses rows may not have heard of the largest of all.
+    """
+    goals, state = end.plan.learner, end.ended[name].state
+    assert isinstance(goals, Goals)
+    assert state is not None
+    row, goal = state.rows[0].numpy(), goals.goal(name).numpy()  # [P]
+    moved = sum((each for flow in flows.values() for each in flow.values()), np.zeros(1))  # [P], or [P + 1] if weighted
+    if not end.setting.weighted:
+        return Entry(1.0, 1.0, float(np.abs(row - goal - moved).max()))
+    moved, own = np.broadcast_to(moved, len(goal) + 1), int(goals.samples([name]))
+    missed = end.ended[name].missed or end.ended[name].lives > 1
+    heard = max(own, *(() if missed else goals.samples(end.plan.topology.senders(name)).tolist()), 0)
+    shares = [own / most for most in goals.samples(end.plan.topology.peers).tolist() if most >= heard]
+    masses = [share + float(moved[-1]) for share in shares]
+    offs = [
+        float(np.abs(row - (share * goal + moved[:-1]) / mass).max())
+        for share, mass in zip(shares, masses, strict=True)
+    ]
+    return min((Entry(*each) for each in zip(shares, masses, offs, strict=True)), key=lambda each: each.off)
+
+
+def _accounted(end: End) -> str:
     """A row is its goal and what was moved to it, and what is moved between two that were not lost is the same.
 
     So whoever dies, the mean of the survivors is that of their goals and of what they had exchanged with the dead.
     """
-    plain = not end.plan.masked
+    plain = not end.plan.masked and not (end.setting.weighted and end.plan.experiment.horizon > 1)  # weights begin anew
     entered = {}
     for name, ended in end.ended.items():
         flows = None if ended.state is None or ended.late else end.flows(name)
         if ended.state is None or flows is None or not end.setting.averages:
             continue
         entered[name] = flows
-        moved = sum((row for each in flows.values() for row in each.values()), np.zeros(1))
-        off = float(np.abs(ended.state.rows[0].numpy() - goals.goal(name).numpy() - moved).max())
-        if plain and off > 1e-9:
+        if plain and (off := _entry(end, name, flows).off) > EXACT:
             return f"the row of {name} is off by {off:.3g} from its goal and what was moved to it"
     for one, other in combinations(sorted(entered), 2):
         here, there = entered[one].get(other, {}), entered[other].get(one, {})

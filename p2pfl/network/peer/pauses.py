@@ -133,6 +133,6 @@ class Pauses:
     async def _meet(self, round: int) -> None:
         """Wait a few heartbeats, in which the neighbours of a peer that joins can state that they pause."""
         session = self.connection.session
-        if session.shared.progress.running:
+        if session.shared.running:
             by = self.connection.clock() + 3 * PULSE
             await self.connection.until(lambda: session.pauses or session.has_begun(round), by=by)

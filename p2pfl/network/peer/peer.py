@@ -394,7 +394,7 @@ class Peer:
         """Decide from which checkpoint to go on, and with which round."""
         plan, over = self.plan, self.keeper.journal.over
         joins = plan.commits and not over
-        if joins and plan.protection.wanted.departures != "go_on" and self.session.shared.progress.running:
+        if joins and plan.protection.wanted.departures != "go_on" and self.session.shared.running:
             raise ResumeError(explain_exclusion(self.name))
         awake = Timetable.of(plan.experiment.transport.pace).awake
         left = max(MEETING, left_of(awake, self.clock()))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from p2pfl.algorithms import gossip_learning
+from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import raw
 from p2pfl.experiment import plan, read
@@ -141,7 +142,7 @@ def mutual(self):
     if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
         return False
     told = self.streams.senders & membership.present <= progress.places.keys()
-    if progress.running:
+    if self.shared.running:
         return told
     resumed = any(membership.up[peer].rounds for peer in membership.present)
     return not (membership.absent or membership.silent) and (told or bool(self.shared.me.rounds) or not resumed)
@@ -192,7 +193,12 @@ def numberless(self, peer, *, slot, participants):
     return keyed(self, peer, slot=slot._replace(number=0), participants=participants)
 
 
+async def equally(_self, _learner, _net, active):
+    return active.to(torch.float64).unsqueeze(-1)
+
+
 TOTALS = [seed for seed in range(120) if setting(seed).totals]
+WEIGHTED = [seed for seed in range(200) if setting(seed).weighted and "rounds=1" in setting(seed).changes]
 WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "list_unsettled", lambda _self: [], ANY),
@@ -203,6 +209,7 @@ MUTANTS = {
     "those that gather beside one that came back wait for each other": (StartWait, "_all_present", mutual, [251, 31]),
     "rows leave the hull of the goals": (gossip_learning, "merge_models", doubled, WAITLESS),
     "ages are those of the last heard": (gossip_learning, "merge_models", rejuvenated, WAITLESS),
+    "all peers have the same weight": (Averaging, "masses", equally, WEIGHTED),
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "terms are masked for incarnations that have ended": (SumSender, "_check", lambda *_: None, [429, 621]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [2135]),

@@ -7,7 +7,6 @@ tests make of each.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -175,12 +174,6 @@ def accounted_at(**changes):
 def replacements_count_half(patch):
     """Replacing an update by another counts as leaving it out."""
     patch.setitem(accountant._CHANGE_FACTORS, "replace", 1.0)
-
-
-def health_says_scores(patch):
-    module = importlib.import_module("p2pfl.network.peer.peer_telemetry")
-    real = module.encoded
-    patch.setattr(module, "encoded", lambda entry, **_: real(entry, level="scores"))
 
 
 def files_for_all(patch):

@@ -144,6 +144,13 @@ def test_every_mutant_has_a_claim_or_a_test_that_must_notice_it():
     assert {*HEADINGS} <= {*range(len(MUTANTS))}
 
 
+@pytest.mark.fast
+def test_every_mutant_changes_code_that_there_is():
+    for mutant in MUTANTS:
+        with pytest.MonkeyPatch.context() as patch:
+            mutant.build(patch)
+
+
 @pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("table", [SAMPLED, SAMPLED | {"privacy": NOISY}])
 def test_training_that_hides_samples_is_not_certified_unseen(table):

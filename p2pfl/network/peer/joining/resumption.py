@@ -126,20 +126,22 @@ async def resume_peer(connection: Connection, keeper: Keeper, *, joins: bool) ->
     there = [membership.up[peer] for peer in membership.present]
     from_ = kept[0].round if kept else 0
     together = common([me.rounds, *(announcement.rounds for announcement in there)])
-    attempt = 0
-    if not progress.running and (me.rounds or (joins and together is not None)):
+    attempt, running = 0, session.shared.running
+    again = journal is None or journal.released < from_
+    if not running and (me.rounds or (joins and together is not None)):
         if joins and together is None:
             raise ResumeError(explain_rounds([me, *there]), absent=[], gone=[])
         first = from_ if together is None else together
         from_ = max((each.round for each in kept if each.round <= first), default=0)
         attempt = next_attempt(me, there, bare=journal is None)
-    elif joins and progress.running:
+    elif joins and not running and again:
+        first = from_  # the others, some of which need no model of this peer for their first gossip steps, wait for it
+    elif joins:
         admitted = await connection.ask(Join())
         if not isinstance(admitted, Admitted):
             raise ResumeError(explain_exclusion(me.peer), absent=[], gone=sorted(membership.neighbours))
         first, attempt = admitted.round, admitted.attempt
     else:
-        again = journal is None or journal.released < from_
         first = entrance(from_, others=progress.supported_steps(), again=again, paused=session.pauses)
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)

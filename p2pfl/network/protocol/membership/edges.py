@@ -52,6 +52,26 @@ class Edges:
         """Neighbours whose models this peer receives in any phase."""
         return frozenset(self.topology.senders(self.me))
 
+    def is_needed_for(self, peer: str, *, round: int, steps: int) -> bool:
+        """Return whether a peer can make some gossip steps of a round only after this peer has sent a model.
+
+        Examples
+        --------
+        >>> from p2pfl.topology import build
+        >>> edges = Edges("peer0", build("exponential", peers=4, seed=0))  # which sends to peer1 and peer2
+        >>> [edges.is_needed_for(peer, round=0, steps=1) for peer in ("peer2", "peer3")]
+        [True, False]
+        >>> edges.is_needed_for("peer3", round=0, steps=2)
+        True
+        """
+        delayed = {self.me}
+        for phase in range(round, round + min(steps, self.peers * self.period)):
+            graph = self.topology.at(phase)
+            delayed |= {receiver for each in delayed for receiver in graph.receivers(each)}
+            if peer in delayed:
+                return True
+        return False
+
     def row(self, phase: int) -> dict[str, float]:
         """Return the weights that this peer applies in a phase, including its own."""
         return dict(self._rows[phase])

@@ -24,19 +24,14 @@ class NeighbourProgress:
     --------
     >>> progress = NeighbourProgress()
     >>> progress.receive("b", Pulse(1, 0, 0, 0, round=5, step=1, first=3))
-    >>> progress.expects("b", 2), progress.expects("b", 3), progress.running
-    (False, True, True)
+    >>> progress.expects("b", 2), progress.expects("b", 3), progress.moved_rounds("b")
+    (False, True, [5])
     """
 
     def __init__(self) -> None:
         self.entered: dict[str, int] = {}
         self.places: dict[str, tuple[int, int]] = {}
         self.gathering: set[str] = set()
-
-    @property
-    def running(self) -> bool:
-        """True if a neighbour has continued without this peer."""
-        return bool(self.moved_rounds(self.places))
 
     def moved_rounds(self, peers: Collection[str]) -> list[int]:
         """Return the rounds of the peers that have left the gossip step in which they began."""

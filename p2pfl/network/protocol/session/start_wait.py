@@ -55,7 +55,7 @@ class StartWait:
                 self._unreported_neighbours() and complete and now < self.deadline + self._within
             ):
                 return
-            if not (self.shared.progress.running or complete):
+            if not (self.shared.running or complete):
                 self._answer(Gathered(absence_error(membership, within=self._within)))
                 return
         self._answer(Gathered())
@@ -71,10 +71,10 @@ class StartWait:
             return True
         if self._together:  # those that run are earlier incarnations, which are about to end
             reported = self.streams.senders <= progress.places.keys() | progress.gathering
-            return membership.present >= membership.neighbours and reported and not progress.running
+            return membership.present >= membership.neighbours and reported and not self.shared.running
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
-        if progress.running:  # peers still missing are late as well, and so are those that gather
+        if self.shared.running:  # peers still missing are late as well, and so are those that gather
             here = self.streams.senders & membership.present
             return here <= progress.places.keys() | progress.gathering
         return not (membership.absent or self._unreported_neighbours())
