@@ -171,7 +171,7 @@ def share_table(federation: Federation, peer: str) -> bytes:
     rows = _features(federation)[rows_of(federation, peer)]
     if not len(rows) or rows.shape[1] > MOST_FEATURES:
         return b""
-    return np.stack([Bins.of(column).packed() for column in rows.T]).astype("<f4").tobytes()
+    return np.stack([EqualBins.of(column).packed() for column in rows.T]).astype("<f4").tobytes()
 
 
 def drift_since(shares: bytes, federation: Federation, peer: str) -> npt.NDArray[np.float64]:
@@ -183,7 +183,7 @@ def drift_since(shares: bytes, federation: Federation, peer: str) -> npt.NDArray
     table = np.frombuffer(shares, "<f4").astype(np.float64).reshape(-1, 2 * BINS)
     if not len(rows) or len(table) != rows.shape[1]:
         return np.zeros(0)
-    return np.array([Bins.unpacked(each).index(column) for each, column in zip(table, rows.T, strict=True)])
+    return np.array([EqualBins.unpacked(each).index(column) for each, column in zip(table, rows.T, strict=True)])
 
 
 def _features(federation: Federation) -> npt.NDArray[np.floating]:
@@ -302,11 +302,11 @@ def population_stability(before: npt.NDArray[np.floating], after: npt.NDArray[np
     >>> round(population_stability(calm, calm), 3), population_stability(calm, calm + 0.3) > 0.25
     (0.0, True)
     """
-    return Bins.of(before).index(after)
+    return EqualBins.of(before).index(after)
 
 
 @dataclass(frozen=True)
-class Bins:
+class EqualBins:
     """Bins of equal content of a sample of a number.
 
     Attributes

@@ -63,7 +63,7 @@ class RowsChange:
     rate: float | None = None
 
 
-class Drift(NamedTuple):
+class FeatureDrift(NamedTuple):
     """Largest population stability index of a feature, and that feature."""
 
     value: float
@@ -235,7 +235,7 @@ class GrowingData:
             return scale(made, self.statistics)
         return replace(made, learner=self.plan.learner.on(federation))
 
-    def resumed(self, positions: Mapping[str, DataPosition]) -> tuple[Self, dict[str, Drift | None]]:
+    def resumed(self, positions: Mapping[str, DataPosition]) -> tuple[Self, dict[str, FeatureDrift | None]]:
         """Return the plan with the rows of checkpoints, and the peers whose data no longer begin with these.
 
         They are found before features are scaled. Of such a peer all rows of now are compared with those of then.
@@ -248,7 +248,7 @@ class GrowingData:
         if not positions:
             return self, {}
         federation = self._load(self.peers, max(each.round for each in positions.values()))
-        changed = dict[str, Drift | None]()
+        changed = dict[str, FeatureDrift | None]()
         for peer, position in sorted(positions.items()):
             shorter = shorten(federation, peer, position)
             if shorter is None:
@@ -309,9 +309,9 @@ class GrowingData:
         earlier, now = old.cost(peer)[0], new.cost(peer)[0]
         return now if now > earlier else None
 
-    def _drift(self, indices: npt.NDArray[np.float64]) -> Drift | None:
+    def _drift(self, indices: npt.NDArray[np.float64]) -> FeatureDrift | None:
         """Return the largest of the indices of the features; ``None`` without any."""
-        return Drift(float(indices.max()), self._feature(int(indices.argmax()))) if len(indices) else None
+        return FeatureDrift(float(indices.max()), self._feature(int(indices.argmax()))) if len(indices) else None
 
     def _feature(self, number: int) -> str:
         """Return the name of a feature, or its number where columns have no names."""
