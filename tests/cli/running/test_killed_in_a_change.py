@@ -83,7 +83,7 @@ def kill_at(monkeypatch, step, *, devices, of):
     return killed
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=10)
 @pytest.mark.parametrize("mode", ["none", "pairwise"])
 @pytest.mark.parametrize("step", STEPS)
 def test_all_end_in_the_same_run(tmp_path, monkeypatch, step, mode):
