@@ -145,7 +145,7 @@ class Metered:
     def __init__(self, bytes, *, now, every=0.0):
         self.at, self.bytes_in, self.bytes_out = now, 0, 0
         self.session = SimpleNamespace(pauses=False, has_begun=lambda _: False)
-        self.session.shared = SimpleNamespace(progress=SimpleNamespace(running=False))
+        self.session.shared = SimpleNamespace(running=False)
         self.table, self.played, self.position = Timetable(every=every, bytes=bytes), {}, None
 
     def clock(self):
