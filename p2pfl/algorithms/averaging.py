@@ -7,8 +7,6 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Protocol, Self, runtime_checkable
 
-import torch
-
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner
 from p2pfl.algorithms.devices import Devices, Invitation, Invitations, choose, count_invited
 from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
@@ -16,6 +14,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.learning import straggles
 from p2pfl.topology import Schedule, Topology, flood_steps
 

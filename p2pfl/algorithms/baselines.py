@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
 from p2pfl.algorithms.algorithm import start
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.learning import Learner, home
-from p2pfl.learning.checks import check_losses
+from p2pfl.learning.data_checks import check_losses
 
 
 def score_alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.core.codecs import At, Codec, encode_rows
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 
 
 def places(algorithm: Algorithm, size: int, *, round: int) -> torch.Tensor:

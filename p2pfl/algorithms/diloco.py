@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, lacks_moments, train_while
@@ -14,6 +13,7 @@ from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 KEEP = 0.5

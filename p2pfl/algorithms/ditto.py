@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.core.errors import ModelError
 from p2pfl.core.neighbourhood import Neighbourhood, derived
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 from p2pfl.learning import Report, additive
 from p2pfl.learning.additive import ContinuesPrivately, Step

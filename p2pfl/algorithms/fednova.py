@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from p2pfl.algorithms.algorithm import AsyncLearner, Local, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.neighbourhood import Neighbourhood, release_bare
 from p2pfl.core.rows import to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 ROUNDING = 1e-9

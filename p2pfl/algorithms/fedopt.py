@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, lacks_moments
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 Decay = Annotated[float, Meta(ge=0, lt=1)]

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
-import torch
-
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import Layout, Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 

@@ -6,9 +6,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from p2pfl.core.neighbourhood import Neighbourhood, Released, mix_steps
+from p2pfl.core.tensors import torch
 
 
 @dataclass(frozen=True)

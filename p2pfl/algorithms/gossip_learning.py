@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 

@@ -6,7 +6,6 @@ import operator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
@@ -14,6 +13,7 @@ from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Neighbourhood, derived
 from p2pfl.core.rows import Layout, Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 SEVERAL = "releases a row for each of its models"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from p2pfl.core.errors import TopologyError
 from p2pfl.core.neighbourhood import ReceivedModels
 from p2pfl.core.rows import to_device
+from p2pfl.core.tensors import torch
 from p2pfl.topology import Schedule, Topology
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 COMPARES = "compares the rows that it hears one by one"

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import msgspec
-import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.neighbourhood import Neighbourhood, derived
 from p2pfl.core.rows import to_device
 from p2pfl.core.sparse_codecs import choose_positions
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 

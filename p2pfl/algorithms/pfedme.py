@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 

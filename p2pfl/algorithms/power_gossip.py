@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
@@ -17,6 +16,7 @@ from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.core.rows import Layout, Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
@@ -13,6 +12,7 @@ from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.gossip import maximum
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.rows import to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 

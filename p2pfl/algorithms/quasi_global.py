@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.tracking import slope
 from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
 

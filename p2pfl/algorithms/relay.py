@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.message_slots import one_graph, slots, width
 from p2pfl.core.errors import TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, Released
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 from p2pfl.topology import UNBOUND, Schedule, Topology, check_connected
 

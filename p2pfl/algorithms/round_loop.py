@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
-
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change
 from p2pfl.algorithms.gossip import maximum
 from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.tensors import torch
 
 Net = TypeVar("Net", bound=Neighbourhood)
 

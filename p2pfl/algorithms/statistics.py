@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-import torch
+from p2pfl.core.tensors import torch
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.core.neighbourhood import Neighbourhood, Released
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 from p2pfl.learning import Report
 

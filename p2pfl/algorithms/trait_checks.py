@@ -9,8 +9,6 @@ from traceback import walk_tb
 from types import coroutine
 from typing import Any, TypeVar, Unpack
 
-import torch
-
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, train_while
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import RunError
@@ -25,6 +23,7 @@ from p2pfl.core.neighbourhood import (
     mix_steps,
 )
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

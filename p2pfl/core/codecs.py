@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 
 from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.core.rows import Rows, blockwise, for_each_block, norms, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import CodecTraits
 
 Codes = tuple[torch.Tensor, ...]

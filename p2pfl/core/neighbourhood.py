@@ -6,12 +6,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-import torch
-
 from p2pfl.core.codecs import Coded
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError, RunError
 from p2pfl.core.rows import Rows, blockwise, distances, narrow, repeated, to_device
+from p2pfl.core.tensors import torch
 
 Contribution = Callable[[str], Ints]
 """Function that returns the private integers ``[K]`` which a peer adds to a total; it may run in a thread."""

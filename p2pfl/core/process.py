@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 from threadpoolctl import ThreadpoolController
+
+from p2pfl.core.tensors import torch
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from p2pfl.core.process import cores, spread
+from p2pfl.core.tensors import torch
 
 Rows = torch.Tensor
 """Tensor ``[R, P]`` with one row for each local peer."""

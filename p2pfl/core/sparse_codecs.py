@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.core.codecs import VALUES_PER_SCALE, At, Codes, Part, Whole
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import InputError
 from p2pfl.core.rows import Rows, for_each_block, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import CodecTraits
 
 

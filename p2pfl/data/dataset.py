@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.core.errors import DataError
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Description, FloatArray
 
 __all__ = ["Dataset", "FloatArray", "IntArray"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import DataError
 from p2pfl.core.imports import kind_of
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import Dataset, FloatArray, IntArray
 from p2pfl.data.parties import Parties
 from p2pfl.data.sources import nearest

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import DataError
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Federation, PartName
 from p2pfl.data.samples import tensors

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError
 from p2pfl.core.imports import kind_of
+from p2pfl.core.tensors import torch
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes

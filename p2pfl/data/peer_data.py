@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError, P2PFLError
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
 from p2pfl.data.readings import divide_by_digest

@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import IntArray
 from p2pfl.data.federation import PARTS, Federation
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.errors import DataError
 from p2pfl.core.rows import to_device
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import IntArray
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import DataError
 from p2pfl.core.imports import kind_of
+from p2pfl.core.tensors import torch
 
 PAIR = "return (features, targets) as arrays of numbers, or a map-style Dataset of torch whose samples are such pairs"
 """Advice for data of another kind."""

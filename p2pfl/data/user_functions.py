@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from p2pfl.core import imports
 from p2pfl.core.errors import DataError
 from p2pfl.core.imports import describe_error, kind_of
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Description
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import clash

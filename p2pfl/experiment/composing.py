@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
-import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import UNSET, Algorithm, Averaging, Local, average_of
@@ -17,6 +16,7 @@ from p2pfl.algorithms.robust import Attack, Krum, NearestMixed, Rule
 from p2pfl.core.codecs import Codec, Half
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.core.imports import kind_of
+from p2pfl.core.tensors import TORCH_INSTALLED, torch
 from p2pfl.core.traits import UNDECLARED, CodecTraits, ModeTraits, RuleTraits
 from p2pfl.data import Federation, check_positions, no_data
 from p2pfl.experiment import schema
@@ -33,7 +33,8 @@ from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assemble
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.settings_rules import check
-from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
+from p2pfl.learning import Adjustable, Federated, Learner, learner_traits
+from p2pfl.learning.step_learner import StepLearner
 from p2pfl.topology.graph import brief
 
 
@@ -216,7 +217,7 @@ def _check_parts(algorithm: object, learner: object) -> None:
         raise ExperimentError(
             f"the algorithm is the class {algorithm.__name__}; pass an object, {algorithm.__name__}()"
         )
-    if isinstance(learner, type | torch.nn.Module):
+    if isinstance(learner, type) or (TORCH_INSTALLED and isinstance(learner, torch.nn.Module)):
         given = f"the class {learner.__name__}" if isinstance(learner, type) else kind_of(learner)
         raise ExperimentError(f"the learner is {given}; pass an object, such as p2pfl.TorchLearner(model, data)")
 
@@ -312,8 +313,9 @@ def _settings(
         gossip["steps"] = chosen.steps
     table: dict[str, Any] = {"name": name, "rounds": rounds, "seed": seed, "learning": learning, "gossip": gossip}
     table["topology"] = {"kind": "own", "peers": len(topology.peers)}
-    if isinstance(learner, TorchLearner):
-        kind = type(learner.model)
+    module = getattr(learner, "model", None) if isinstance(learner, StepLearner) else None
+    if module is not None:
+        kind = type(module)
         table["model"] = {"name": f"{kind.__module__}:{kind.__qualname__}"}
     _check_settings(settings)
     for key, value in settings.items():

@@ -8,11 +8,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.algorithms import Statistics
 from p2pfl.core.errors import DataError
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.data import Federation
 from p2pfl.data.readings import (
     DataPosition,
@@ -32,7 +32,7 @@ from p2pfl.experiment.parts.robustness_parts import mislead
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import scale
-from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.learner import ProtectsSamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +304,7 @@ class GrowingData:
     def _higher_rate(self, before: Self, peer: str) -> float | None:
         """Return the rate at which DP-SGD samples the rows of a peer, if it was lower before."""
         old, new = before.plan.learner.bare, self.plan.learner.bare
-        if not (isinstance(old, ExamplePrivateLearner) and isinstance(new, ExamplePrivateLearner) and new.noise):
+        if not (isinstance(old, ProtectsSamples) and isinstance(new, ProtectsSamples) and new.noise):
             return None
         earlier, now = old.cost(peer)[0], new.cost(peer)[0]
         return now if now > earlier else None

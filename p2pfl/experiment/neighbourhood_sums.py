@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.sparse
-import torch
 
 from p2pfl.algorithms import Algorithm, Idle, State, average_of, share_all
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Public
+from p2pfl.core.tensors import torch
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner

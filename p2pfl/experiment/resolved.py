@@ -8,10 +8,9 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import (
@@ -31,6 +30,7 @@ from p2pfl.core.codecs import Codec, Zstd
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 from p2pfl.data import Federation
 from p2pfl.experiment.accounts import admitted
@@ -41,16 +41,17 @@ from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.site_policy import stated_least
-from p2pfl.learning import Learner, TorchLearner, learner_traits
-from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.learner import ChecksCells, KeepsModels, KeepsOwn, SharesBase
+from p2pfl.learning import Learner, learner_traits
+from p2pfl.learning.learner import ChecksCells, KeepsModels, KeepsOwn, ProtectsSamples, SharesBase
 from p2pfl.learning.models import MODELS
-from p2pfl.learning.modules.trained_part import DividedModel
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
 from p2pfl.privacy.normal_stream import VERSION
 from p2pfl.privacy.secagg import protocol as secagg
+
+if TYPE_CHECKING:
+    from p2pfl.learning.modules.trained_part import DividedModel
 
 SAME = (
     "learning.device",
@@ -281,7 +282,7 @@ class Plan:
     def source(self) -> Source | None:
         """Source of the noise that hides single samples; ``None`` if there is none."""
         learner = self.learner.bare
-        return learner.source if isinstance(learner, ExamplePrivateLearner) else None
+        return learner.source if isinstance(learner, ProtectsSamples) else None
 
     def drawing(self, source: Source, *, unaccounted: bool = False, live: bool = False) -> Plan:
         """Return the plan of a run that draws its secrets from a source, and may stay outside of the account.
@@ -341,7 +342,7 @@ class Plan:
             The guarantee with ``delta`` and ``clip``.
         """
         learner = self.learner.bare
-        if not isinstance(learner, ExamplePrivateLearner) or not hides_samples(learner, self.asked.algorithm):
+        if not isinstance(learner, ProtectsSamples) or not hides_samples(learner, self.asked.algorithm):
             return None
         if self.recomputable:
             return None
@@ -349,7 +350,7 @@ class Plan:
         guarantee = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
         return guarantee | {"delta": delta, "clip": learner.clip}
 
-    def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[SampledSteps, int]]:
+    def _sampled(self, learner: ProtectsSamples, rounds: int) -> dict[str, dict[SampledSteps, int]]:
         """Return the sampling of the first rounds by peer, as if no peer were absent."""
         average = average_of(self.algorithm)
         assert average is not None  # noqa: S101 (whoever declares private examples averages)
@@ -365,9 +366,10 @@ class Plan:
         p2pfl builds its own models from their file alone, so those are whole.
         """
         learner = self.learner.bare
-        if not isinstance(learner, TorchLearner) or self.experiment.model.name in MODELS:
+        divided: DividedModel | None = getattr(learner, "divided", None)
+        if divided is None or self.experiment.model.name in MODELS:
             return None
-        return learner.divided if learner.divided.constants else None
+        return divided if divided.constants else None
 
     def saved(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` that the file of a peer contains."""
@@ -444,7 +446,7 @@ def _features(federation: Federation) -> str:
 def hides_samples(learner: Learner, traits: Traits) -> bool:
     """Return whether training by an algorithm of these traits hides single samples, at a cost that is counted."""
     bare = learner.bare
-    return isinstance(bare, ExamplePrivateLearner) and bare.noise > 0 and traits.private_examples
+    return isinstance(bare, ProtectsSamples) and bare.noise > 0 and traits.private_examples
 
 
 def _admitted_again(plan: Plan) -> Plan:

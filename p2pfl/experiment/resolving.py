@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-import torch
-
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition, average_of
 from p2pfl.algorithms.robust import Attack, Rule
 from p2pfl.core.codecs import Codec
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError, P2PFLError
+from p2pfl.core.tensors import torch
 from p2pfl.data import Federation, federate, no_data
 from p2pfl.experiment.accounts import admitted, data_folder
 from p2pfl.experiment.catalogue import ADDITIVE, model_traits

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import State, Statistics, score_pooled, statistics
@@ -16,6 +15,7 @@ from p2pfl.core.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, run_without_loop
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.data import federation as federations
 from p2pfl.experiment.resolved import Plan
 from p2pfl.learning import learner_traits

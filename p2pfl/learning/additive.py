@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Ints, wrap
 from p2pfl.core.neighbourhood import Recipient
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.learning.learner import Learner
 
 

@@ -188,7 +188,8 @@ class _Case:
 
     def outputs(self) -> torch.Tensor:
         """Return the outputs of the engine in evaluation, ``[S, *outputs]``."""
-        engine = self.engine.kernels if isinstance(self.engine, Perceptrons) else self.engine
+        kernels = self.engine.kernels if isinstance(self.engine, Perceptrons) else None
+        engine = kernels or self.engine
         return engine.outputs(self.parts, self.features, shared=True)[0]
 
     def _draw(self, purpose: str) -> IntArray:

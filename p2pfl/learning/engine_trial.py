@@ -17,23 +17,13 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.modules.hidden_state import DROPOUT_REMEDY, REPEAT_SENTENCE, ModelState
 from p2pfl.learning.steps.autograd import Autocast, PlainEngine
-from p2pfl.learning.steps.batching import Batch, Footprint
-from p2pfl.learning.steps.kernels import Kernels, compile_kernels
-from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
+from p2pfl.learning.steps.batching import BLOCK_BYTES, Batch, Footprint
+from p2pfl.learning.steps.kernels import Kernels, compile_kernels, perceptrons
+from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.torch_func import StackedEngine
 
 MAX_STACKED_PARAMETERS = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""
-
-BLOCK_BYTES = {"cpu": 24 * 2**20}
-"""Bytes that a block of rows may touch in one step, by device; elsewhere more, as launching work dominates there.
-
-Peer-steps of 2,000 CNNs (8-16 on 8x8, batches of 16) on two cores with 2 MiB of L2 each took 171, 132, 105, 105 and 118
-microseconds in blocks of 6, 12, 24, 48 and 96 MiB; those of 1,000 MLPs (64-32-10) by numpy 9.1, 7.1 and 6.6 in
-blocks of 4, 12 and 24 MiB. Calls of Python, and handing over the interpreter between threads, dominate below, memory
-above.
-"""
-
 
 BLOCK_SHARE = 1 / 16
 """Share of the memory of a GPU that a block of rows may touch in one step, at least 1 GiB, as on other accelerators."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import torch
 
 from p2pfl.core.process import cores, spread
 from p2pfl.core.rows import Rows, alike, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import each_sample, squared_error

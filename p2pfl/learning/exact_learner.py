@@ -8,12 +8,12 @@ from copy import copy
 from typing import Self
 
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray
 from p2pfl.data.data_description import Field

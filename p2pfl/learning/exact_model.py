@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Description, Field, FloatArray
 from p2pfl.learning.additive import Questions, Result
@@ -224,7 +224,7 @@ class ExactModel(ABC):
         return (yield from self.round(tensors, own))
 
     @abstractmethod
-    def module(self) -> nn.Module:
+    def module(self) -> torch.nn.Module:
         """Return a torch module for predictions elsewhere; its tensors are those of the model."""
 
     @abstractmethod
@@ -296,7 +296,7 @@ class ExactModel(ABC):
         del tensors, fields, classes
         return None
 
-    def predictor(self, names: Collection[str]) -> nn.Module:
+    def predictor(self, names: Collection[str]) -> torch.nn.Module:
         """Return the torch module for the tensors of these names, which a file of the model holds."""
         del names
         return self.module()

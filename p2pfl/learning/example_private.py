@@ -20,12 +20,12 @@ from typing import Literal, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import nn
 
 from p2pfl.core.draws import keys
 from p2pfl.core.errors import InputError, LearningError, ModelError
 from p2pfl.core.rows import Rows, norms, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report

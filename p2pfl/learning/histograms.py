@@ -31,8 +31,8 @@ use of the area under a receiver operating characteristic (ROC) curve, Radiology
 from __future__ import annotations
 
 import numpy as np
-import torch
 
+from p2pfl.core.tensors import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.probability_calibration import hosmer_lemeshow
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any, Protocol, Self, TypeVar
 
-import torch
-
+from p2pfl.core.tensors import torch
 from p2pfl.data import Federation, LazyFederation
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Required, Self, TypedDict, Unpack, runtime_checkable
 
-import torch
-
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.losses import PerSample
@@ -435,6 +434,19 @@ class Predicts(Protocol):
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
+        ...
+
+
+@runtime_checkable
+class ProtectsSamples(Protocol):
+    """A learner that bounds and hides what it learns from each sample, as DP-SGD does."""
+
+    noise: float
+    clip: float
+    source: Source
+
+    def cost(self, peer: str) -> tuple[float, int]:
+        """Return the rate at which the samples of a peer are drawn, and the steps of a round."""
         ...
 
 

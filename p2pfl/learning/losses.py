@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-import torch
-from torch.nn import functional as F  # noqa: N812 -- torch's own convention
-
 from p2pfl.core.errors import LearningError
 from p2pfl.core.imports import describe_error, kind_of
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import IGNORED
 
 PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -23,7 +21,9 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     >>> cross_entropy(torch.zeros(1, 2, 3), torch.tensor([[1, -100, 0]]))
     tensor([0.6931])
     """
-    return _each_counted(F.cross_entropy(outputs, targets, reduction="none", ignore_index=IGNORED), targets)
+    return _each_counted(
+        torch.nn.functional.cross_entropy(outputs, targets, reduction="none", ignore_index=IGNORED), targets
+    )
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -37,7 +37,9 @@ def binary_cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.
     Labels are 0 or 1, each by itself, and the outputs are their logits, as many as labels.
     """
     logits = outputs.reshape(targets.shape)
-    return _each(F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none"))
+    return _each(
+        torch.nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
+    )
 
 
 def _each(losses: torch.Tensor) -> torch.Tensor:
@@ -56,9 +58,9 @@ def _each_counted(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def mean(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean of a loss over a batch, in one operation where torch has one."""
     if loss is cross_entropy and targets.dim() == 1:
-        return F.cross_entropy(outputs, targets)
+        return torch.nn.functional.cross_entropy(outputs, targets)
     if loss is squared_error:
-        return F.mse_loss(outputs.reshape(targets.shape), targets)
+        return torch.nn.functional.mse_loss(outputs.reshape(targets.shape), targets)
     return loss(outputs, targets).mean()
 
 
@@ -138,7 +140,7 @@ def each_sample(function: PerSample, outputs: torch.Tensor, targets: torch.Tenso
     """Return a loss or metric of K rows, ``[K, B]``, from outputs ``[K, B, *outputs]`` and targets ``[K, B, ...]``."""
     if targets.dim() == 2 and function is cross_entropy:
         # classes second: softmax along the last axis is ten times slower for few classes
-        return F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
+        return torch.nn.functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
     if targets.dim() == 2 and function is accuracy:
         # in the order in which kernels write outputs, max takes a fifth of the time of argmax along the last axis
         return (outputs.movedim(-1, 1).max(dim=1).indices == targets).double()

@@ -1,26 +1,26 @@
 """Models by name, with initial values drawn by a keyed generator."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import torch
-from torch import nn
-
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import import_callable, kind_of
 from p2pfl.core.process import seeded_torch
-from p2pfl.learning.modules.references import build_reference, is_reference, read_weights
+from p2pfl.core.tensors import torch
+from p2pfl.learning.library_names import is_reference
 
 
-def linear(*, shape: Sequence[int], outputs: int) -> nn.Sequential:
+def linear(*, shape: Sequence[int], outputs: int) -> torch.nn.Sequential:
     """Build a logistic or linear regression: one affine map."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), outputs))
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(math.prod(shape), outputs))
 
 
-def mlp(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (64,)) -> nn.Sequential:
+def mlp(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (64,)) -> torch.nn.Sequential:
     """Build a multi-layer perceptron: affine maps with ReLU between them.
 
     Examples
@@ -29,13 +29,13 @@ def mlp(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (64,)) ->
     [(32, 64), (32,), (10, 32), (10,)]
     """
     widths = [math.prod(shape), *hidden]
-    layers: list[nn.Module] = [nn.Flatten()]
+    layers: list[torch.nn.Module] = [torch.nn.Flatten()]
     for fan_in, fan_out in pairwise(widths):
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
+        layers += [torch.nn.Linear(fan_in, fan_out), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], outputs))
 
 
-def cnn(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (8, 16)) -> nn.Sequential:
+def cnn(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (8, 16)) -> torch.nn.Sequential:
     """Build a convolutional network for ``(C, H, W)``: 3x3 convolutions with ReLU and pooling, then an affine map.
 
     Raises
@@ -49,14 +49,14 @@ def cnn(*, shape: Sequence[int], outputs: int, hidden: Sequence[int] = (8, 16)) 
             f"{tuple(shape)}; use 'mlp', or fewer widths in model.hidden"
         )
     channels = [shape[0], *hidden]
-    layers: list[nn.Module] = []
+    layers: list[torch.nn.Module] = []
     for before, after in pairwise(channels):
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [torch.nn.Conv2d(before, after, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
     area = math.prod(side // 2 ** len(hidden) for side in shape[1:])
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels[-1] * area, outputs))
+    return torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(channels[-1] * area, outputs))
 
 
-MODELS: Mapping[str, Callable[..., nn.Module]] = {"linear": linear, "mlp": mlp, "cnn": cnn}
+MODELS: Mapping[str, Callable[..., torch.nn.Module]] = {"linear": linear, "mlp": mlp, "cnn": cnn}
 
 
 def build(
@@ -68,7 +68,7 @@ def build(
     options: Mapping[str, object] | None = None,
     outputs: int | None = None,
     pretrained: str | Path | None = None,
-) -> nn.Module:
+) -> torch.nn.Module:
     """Build a model for features of ``shape``; the same seed gives the same start on every peer.
 
     Parameters
@@ -113,6 +113,8 @@ def build(
             if name in MODELS:
                 return MODELS[name](shape=tuple(shape), outputs=wanted, **options)
             if is_reference(name):
+                from p2pfl.learning.modules.references import build_reference  # noqa: PLC0415 (it needs torch)
+
                 return build_reference(name, shape=tuple(shape), outputs=wanted, options=options, pretrained=pretrained)
             model = _class(name)(**options)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -135,7 +137,7 @@ def check_name(name: str, *, others: Iterable[str] = ()) -> None:
         _class(name, others)
 
 
-def _class(name: str, others: Iterable[str] = ()) -> type[nn.Module]:
+def _class(name: str, others: Iterable[str] = ()) -> type[torch.nn.Module]:
     """Import the class that ``package.module:Class`` names; p2pfl never calls anything else.
 
     An experiment file may come from a third party. p2pfl imports what such a file names, which runs the code of that
@@ -146,7 +148,7 @@ def _class(name: str, others: Iterable[str] = ()) -> type[nn.Module]:
             f"model.name {name!r} is unknown; use {', '.join([*MODELS, *others])} or 'package.module:Class'"
         )
     named = import_callable(name, key="model.name", sought="a subclass of torch.nn.Module", refused=ModelError)
-    if not (isinstance(named, type) and issubclass(named, nn.Module)):
+    if not (isinstance(named, type) and issubclass(named, torch.nn.Module)):
         kind = named.__name__ if isinstance(named, type) else kind_of(named)
         raise ModelError(
             f"model.name {name!r} is {kind}, not a subclass of torch.nn.Module, and was not called; name a class, or "
@@ -187,13 +189,15 @@ def weights(pretrained: Mapping[str, torch.Tensor] | str | Path) -> dict[str, to
     """Return a state dict as it is, or read it from a file of safetensors or of ``torch.save``."""
     if isinstance(pretrained, Mapping):
         return dict(pretrained)
+    from p2pfl.learning.modules.references import read_weights  # noqa: PLC0415 (it needs torch)
+
     try:
         return read_weights(pretrained)
     except ModelError as error:
         raise ModelError(f"model.pretrained: {error}") from None
 
 
-def fill(model: nn.Module, pretrained: Mapping[str, torch.Tensor] | str | Path) -> None:
+def fill(model: torch.nn.Module, pretrained: Mapping[str, torch.Tensor] | str | Path) -> None:
     """Load values into a model; names that they lack keep theirs.
 
     Raises

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-import torch
-
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.imports import describe_error, import_callable
+from p2pfl.core.tensors import torch
 from p2pfl.data import Dataset
 from p2pfl.data.dataset import IGNORED
 from p2pfl.data.sources import nearest

@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 import scipy.sparse
-import torch
 
 from p2pfl.core.rows import to_device
+from p2pfl.core.tensors import torch
 from p2pfl.privacy import normal_stream
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.normal_stream import spans

@@ -197,11 +197,11 @@ def _slowest(matrix: scipy.sparse.csr_array, steps: int) -> tuple[np.ndarray, np
     Graphs that need many steps, such as large rings, have few of them. ``None`` where a product of matrices is as fast:
     for small graphs, few steps, and weights that are not symmetric or have eigenvalues near -1.
     """
-    from scipy.sparse.linalg import eigsh  # noqa: PLC0415 (peers of small graphs need none of it)
-
     size = matrix.shape[0]
     if size <= MAX_DENSE_PEERS or steps < size / 8 or abs(matrix - matrix.T).max() > 1e-12:
         return None
+    from scipy.sparse.linalg import eigsh  # noqa: PLC0415 (16 MiB that peers of small graphs do not need)
+
     start = np.cos(np.arange(size))  # [N]; eigsh would draw it at random
     [lowest] = eigsh(matrix, k=1, which="SA", v0=start, tol=1e-4, return_eigenvectors=False)
     if abs(lowest) ** steps > NEGLIGIBLE_REST:

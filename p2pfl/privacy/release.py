@@ -20,7 +20,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.core.neighbourhood import (
@@ -36,6 +35,7 @@ from p2pfl.core.neighbourhood import (
 )
 from p2pfl.core.process import cores, spread
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.privacy.device_masks import mask_sums
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.masks import Masks

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.privacy.device_masks import NUMBERS_PER_DRAW, to_grid
 from p2pfl.privacy.normal_stream import POINT_LIMIT, VALUES_PER_BLOCK, Floats, spans
 

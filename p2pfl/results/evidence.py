@@ -26,11 +26,11 @@ from typing import Annotated, Any
 import blake3
 import msgspec
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
+from p2pfl.core.tensors import torch
 from p2pfl.privacy.keys import Identity, sign_text, verify_text
 
 SUFFIX = ".evidence.jsonl"

@@ -144,7 +144,7 @@ def versions(device: str = "cpu") -> Versions:
     device
         Device on which models are trained, as the experiment file names it.
     """
-    import torch  # noqa: PLC0415 (builds without metadata know their own version only)
+    from p2pfl.core.tensors import torch  # noqa: PLC0415 (reading a run needs no torch)
 
     return Versions(
         p2pfl=p2pfl.__version__,
@@ -210,7 +210,7 @@ def _own_commit() -> str | None:
 
 def _gpu(device: str) -> str | None:
     """Return the name of the GPU that a device of the experiment file stands for; ``None`` if it is none."""
-    import torch  # noqa: PLC0415
+    from p2pfl.core.tensors import torch  # noqa: PLC0415
 
     if not device.startswith(("auto", "cuda")) or not torch.cuda.is_available():
         return None

@@ -42,7 +42,7 @@ def model_file(tensors: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
     >>> model_file(one, {"peer": "ada", "round": "3"}) == model_file(other, {"round": "3", "peer": "ada"})
     True
     """
-    from safetensors.torch import save  # noqa: PLC0415 (imports torch)
+    from p2pfl.core.tensors import save  # noqa: PLC0415 (imports torch)
 
     data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, {**about})
     end = WORD_BYTES + int.from_bytes(data[:WORD_BYTES], "little")

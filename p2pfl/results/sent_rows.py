@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
 from p2pfl.core.neighbourhood import Released
+from p2pfl.core.tensors import save, torch
 from p2pfl.results.evidence import row_digest
 
 FOLDER = "rows"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
-import torch
 
 from p2pfl.algorithms.baselines import Baseline, baseline, train_alone
 from p2pfl.core.explanations import Explained
 from p2pfl.core.process import one_thread
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import beside

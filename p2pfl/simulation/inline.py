@@ -11,7 +11,7 @@ import torch
 
 from p2pfl.core.rows import Rows, distances, mean, norms
 from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
-from p2pfl.learning.checks import check_losses
+from p2pfl.learning.data_checks import check_losses
 from p2pfl.simulation.sharding import Shard
 
 

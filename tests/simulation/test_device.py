@@ -19,7 +19,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.learning import engine_trial
 from p2pfl.learning.engine_proof import EngineProof
 from p2pfl.learning.engine_trial import Trial
-from p2pfl.learning.steps.optimisers import ELEMENTWISE_OPTIMISERS
+from p2pfl.learning.steps.optimisers import elementwise_optimisers
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import engine, simulate
 from p2pfl.simulation.playing import AttendanceAlgorithm
@@ -124,7 +124,7 @@ def test_the_cpu_does_not_wait_for_the_device_within_a_round(name):
     check_no_waits(CASES[name])
 
 
-@pytest.mark.parametrize("optimizer", ELEMENTWISE_OPTIMISERS)
+@pytest.mark.parametrize("optimizer", elementwise_optimisers())
 @pytest.mark.sampled(fast=0, all=4)
 def test_no_optimiser_lets_the_cpu_wait_within_a_round(optimizer):
     check_no_waits(["learning.algorithm=dpsgd", f"learning.optimizer={optimizer}", "learning.rate=0.01"])
@@ -192,7 +192,7 @@ def test_models_that_leave_the_grid_end_the_round_with_an_error(changes, acceler
 
 
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])
-@pytest.mark.parametrize("optimizer", ELEMENTWISE_OPTIMISERS)
+@pytest.mark.parametrize("optimizer", elementwise_optimisers())
 @pytest.mark.sampled(fast=0, all=4)
 def test_every_optimiser_keeps_its_state_on_the_device(optimizer, accelerator):
     changes = ["learning.algorithm=dpsgd", f"learning.optimizer={optimizer}", "learning.rate=0.01"]

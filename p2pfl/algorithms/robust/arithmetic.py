@@ -9,9 +9,8 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 
-import torch
-
 from p2pfl.core.rows import NUMBERS_PER_DEVICE_BLOCK, Rows
+from p2pfl.core.tensors import torch
 
 BLOCK = 2**17
 """Numbers of the models that one core compares at a time: in double precision they stay in its cache."""

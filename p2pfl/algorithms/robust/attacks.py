@@ -33,12 +33,12 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
-import torch
 
 from p2pfl.algorithms.robust.net import StepObserver, average_received
 from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
 from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.tensors import torch
 
 Sums = Callable[[torch.Tensor], torch.Tensor]
 """Function that adds up a tensor over all processes that share the peers."""

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from p2pfl.algorithms.robust.arithmetic import HELD, average, room
 from p2pfl.algorithms.robust.rules import ClippedGossip, Rule, takes_stacks
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released, Wrapped
 from p2pfl.core.rows import Rows, for_each_block, to_device
+from p2pfl.core.tensors import torch
 
 Work = Callable[[], Rows]
 """Function that computes rows, which may take a while."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import torch
-
 from p2pfl.algorithms.robust.arithmetic import (
     apply_by_columns,
     distances,
@@ -26,6 +24,7 @@ from p2pfl.algorithms.robust.arithmetic import (
     take_models,
 )
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import RuleTraits
 
 

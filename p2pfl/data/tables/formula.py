@@ -18,10 +18,9 @@ from itertools import combinations, pairwise, product
 from operator import add, mul, sub, truediv
 from typing import NoReturn
 
-import torch
-
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Field
 from p2pfl.data.tables.splines import DEGREE, b_spline, natural_spline, spline_values
 

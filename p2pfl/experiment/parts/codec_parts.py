@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import torch
 from msgspec import Meta
 
 from p2pfl.core.codecs import Codec, Zstd, size
 from p2pfl.core.errors import ExperimentError, InputError
+from p2pfl.core.tensors import torch
 from p2pfl.experiment.catalogue import CODECS, codec_traits
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import CompressionSettings, Experiment, Number

@@ -6,13 +6,12 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.core.imports import kind_of, translate_errors
+from p2pfl.core.tensors import TORCH_INSTALLED, needs_torch, torch
 from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
@@ -23,21 +22,24 @@ from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
 from p2pfl.experiment.schema import ENDLESS, Experiment, ScheduleSettings
-from p2pfl.learning import Learner, TorchLearner, build
+from p2pfl.learning import Learner, build
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.learning.exact_model import ExactModel
-from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
+from p2pfl.learning.library_names import is_reference
 from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.models import check_name as check_model_name
 from p2pfl.learning.models import names_models
-from p2pfl.learning.modules.norms import Norm
-from p2pfl.learning.modules.references import is_reference
+from p2pfl.learning.perceptron_learner import PerceptronLearner
 from p2pfl.learning.set_scores import choose_metrics, choose_score
 from p2pfl.learning.steps.augmentation import Augmentation
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.privacy.keys import SecretSource, Source
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.noise import exact_normals
+
+if TYPE_CHECKING:
+    from p2pfl.learning import TorchLearner
+    from p2pfl.learning.modules.norms import Norm
 
 
 def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, source: Source | None = None) -> Learner:
@@ -73,6 +75,76 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         return divided.learner(experiment, federation)
     if traits.additive:
         return ExactLearner(exact_model(experiment, federation), federation)
+    if not TORCH_INSTALLED:
+        check_torch_free(experiment)
+    full, steps, schedule = traits.full_batch, _steps(experiment, traits), learning.scheduling
+    shared: dict[str, Any] = {
+        "seed": experiment.seed,
+        "optimizer": learning.optimizer,
+        "rate": learning.rate,
+        "options": learning.options,
+        "schedule": schedule.name,
+        "schedule_options": schedule.options,
+        "schedule_by": schedule.by,
+        "warmup": schedule.warmup,
+        "max_norm": None if learning.example_noise else learning.max_norm,
+        "batch": None if full or learning.batch == "all" else learning.batch,
+        "epochs": 1 if full else learning.epochs,
+        "steps": None if steps is None else steps * peers,
+        "stragglers": learning.straggling,
+        "loss": _loss(experiment),
+        "metrics": choose_metrics(learning.metrics, find=import_reference) or None,
+        "pretrained": None if _fills_library(experiment) else model.pretrained,
+        "dtype": torch.float64 if learning.dtype == "float64" else torch.float32,
+    }
+    made = (
+        _torch_learner(experiment, federation, shared, source)
+        if TORCH_INSTALLED
+        else PerceptronLearner(_widths(experiment, federation.dataset), federation, **shared)
+    )
+    made.check_schedule(experiment.horizon)
+    return made
+
+
+def check_torch_free(experiment: Experiment) -> None:
+    """Refuse what needs torch, on a device without it.
+
+    Raises
+    ------
+    ModelError
+        A key of ``[model]`` or ``[learning]`` asks for it.
+    """
+    learning, model = experiment.learning, experiment.model
+    needed = {
+        f'model.name = "{model.name}"': model.name not in {"linear", "mlp"},
+        "model.frozen": bool(model.frozen),
+        "model.norm": model.norm is not None,
+        "learning.example_noise": bool(learning.example_noise),
+        "learning.augment": learning.augment is not None,
+        f'learning.device = "{learning.device}"': learning.device not in {"auto", "cpu"},
+        'learning.dtype = "mixed"': learning.dtype == "mixed",
+    }
+    for key, wanted in needed.items():
+        if wanted:
+            raise needs_torch(key)
+
+
+def _widths(experiment: Experiment, dataset: Dataset) -> list[int]:
+    """Return the widths of a perceptron, from its features to its outputs."""
+    outputs = _outputs(experiment, dataset)
+    usual = 1 if dataset.classes is None else dataset.classes
+    hidden = experiment.model.hidden if experiment.model.name == "mlp" else ()
+    return [math.prod(dataset.shape), *hidden, usual if outputs is None else outputs]
+
+
+def _torch_learner(
+    experiment: Experiment, federation: Federation, shared: Mapping[str, Any], source: Source | None
+) -> TorchLearner:
+    """Return the learner of a torch model."""
+    from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation  # noqa: PLC0415 (it needs torch)
+    from p2pfl.learning.torch_learner import TorchLearner  # noqa: PLC0415 (it needs torch)
+
+    learning, model = experiment.learning, experiment.model
     kind: Callable[..., TorchLearner] = TorchLearner
     if learning.example_noise:
         kind = partial(
@@ -82,35 +154,16 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
             source=source or SecretSource(),
             normals=exact_normals(grid_deviation(noise=learning.example_noise, clip=learning.example_clip)),
         )
-    full, steps, schedule = traits.full_batch, _steps(experiment, traits), learning.scheduling
-    made = kind(
+    return kind(
         _model(experiment, federation),
         federation,
-        seed=experiment.seed,
-        optimizer=learning.optimizer,
-        rate=learning.rate,
-        options=learning.options,
-        schedule=schedule.name,
-        schedule_options=schedule.options,
-        schedule_by=schedule.by,
-        warmup=schedule.warmup,
-        max_norm=None if learning.example_noise else learning.max_norm,
-        batch=None if full or learning.batch == "all" else learning.batch,
-        epochs=1 if full else learning.epochs,
-        steps=None if steps is None else steps * peers,
-        stragglers=learning.straggling,
-        loss=_loss(experiment),
         augment=_augmenting(learning.augment),
-        metrics=choose_metrics(learning.metrics, find=import_reference) or None,
-        pretrained=None if _fills_library(experiment) else model.pretrained,
         frozen=model.frozen,
         norm=_norm(experiment),
         device=learning.device,
-        dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
         precision="mixed" if learning.dtype == "mixed" else "full",
+        **shared,
     )
-    made.check_schedule(experiment.horizon)
-    return made
 
 
 def _loss(experiment: Experiment) -> PerSample | None:

@@ -18,23 +18,8 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import extra_library
 from p2pfl.learning.modules.language import language
 
-LIBRARIES = ("torchvision", "timm", "transformers")
-"""Libraries whose models have names: the extras ``vision`` and ``language``."""
-
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 """Files of weights on the Hugging Face hub, the preferred first."""
-
-
-def is_reference(name: str) -> bool:
-    """Return whether a name is that of a library's model, such as ``torchvision:resnet18``.
-
-    Examples
-    --------
-    >>> is_reference("timm:vit_tiny_patch16_224"), is_reference("clinic:Net")
-    (True, False)
-    """
-    library, colon, _ = name.partition(":")
-    return bool(colon) and library in LIBRARIES
 
 
 def build_reference(

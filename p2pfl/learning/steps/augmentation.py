@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 
 from p2pfl.core.draws import subkeys
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.imports import describe_error, kind_of
 from p2pfl.core.process import watch_generators
+from p2pfl.core.tensors import torch
 from p2pfl.data import IntArray
 
 Augment = Callable[..., torch.Tensor]

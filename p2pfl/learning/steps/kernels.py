@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from p2pfl.core.rows import Layout
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
 from p2pfl.learning.modules.model_copy import is_bare, is_hooked
@@ -22,6 +23,7 @@ from p2pfl.learning.steps.layers import (
     gelu,
     rectifier,
 )
+from p2pfl.learning.steps.perceptrons import LayerKind, Perceptrons
 
 KNOWN_LAYERS: Mapping[type[nn.Module], tuple[str, ...]] = {
     nn.Linear: ("weight", "bias"),
@@ -227,3 +229,35 @@ def _is_tiling(module: nn.MaxPool2d) -> bool:
         and not module.ceil_mode
         and not module.return_indices
     )
+
+
+LAYER_KINDS: Mapping[type[nn.Module], LayerKind] = {nn.Linear: "affine", nn.ReLU: "relu", nn.Tanh: "tanh"}
+"""Layers of perceptrons by their class."""
+
+
+def perceptrons(model: nn.Module, layout: Layout, *, kernels: Kernels, loss: PerSample) -> Perceptrons | None:
+    """Return the engine of a model that has kernels; ``None`` unless it is a perceptron.
+
+    Parameters
+    ----------
+    model
+        Any module.
+    layout
+        Places of its trained parameters in a row.
+    kernels
+        Its kernels.
+    loss
+        Loss per sample.
+    """
+    modules = [module for module in flat(model) if type(module) is not nn.Identity]
+    modules = modules[1:] if modules and type(modules[0]) is nn.Flatten else modules
+    supported = all(type(module) in LAYER_KINDS for module in modules)
+    if not supported or not modules or type(modules[0]) is not nn.Linear:
+        return None
+    own = [parameter for module in modules for parameter in module.parameters()]
+    same = all(one is other for one, other in zip(own, model.parameters(), strict=True))
+    kinds: list[LayerKind] = [
+        "product" if isinstance(module, nn.Linear) and module.bias is None else LAYER_KINDS[type(module)]
+        for module in modules
+    ]
+    return Perceptrons(kinds, layout, footprint=kernels.footprint, loss=loss, kernels=kernels) if same else None

@@ -18,13 +18,12 @@ from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import optim
 
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import describe_error, import_callable, kind_of
 from p2pfl.core.process import one_at_a_time
 from p2pfl.core.rows import Layout, to_device
+from p2pfl.core.tensors import TORCH_INSTALLED, needs_torch, torch
 from p2pfl.learning.learner import Memory
 
 Factor = Callable[..., float]
@@ -184,22 +183,15 @@ def warm_up(settings: Mapping[str, object], *, time: int, steps: int) -> Mapping
     return {**settings, "lr": float(settings["lr"]) * (time + 1) / steps}  # type: ignore[arg-type]
 
 
-ELEMENTWISE_OPTIMISERS: Mapping[str, type[optim.Optimizer]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        optim.SGD,
-        optim.Adam,
-        optim.AdamW,
-        optim.RMSprop,
-        optim.Adagrad,
-        optim.Adadelta,
-        optim.Adamax,
-        optim.NAdam,
-        optim.RAdam,
-        optim.Rprop,
-        optim.ASGD,
-    )
-}
+ELEMENTWISE_OPTIMISERS = (
+    *("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD"),
+)
+"""Classes of :mod:`torch.optim` that update each number by itself."""
+
+
+def elementwise_optimisers() -> Mapping[str, type[torch.optim.Optimizer]]:
+    """Return the elementwise optimisers of torch by their names in ``learning.optimizer``."""
+    return {name.lower(): getattr(torch.optim, name) for name in ELEMENTWISE_OPTIMISERS}
 
 
 MAX_CHECKED_STEPS = 10_000
@@ -243,7 +235,7 @@ class Recipe:
     [1.0, 1.0, 0.5, 0.5, 0.25]
     """
 
-    optimizer: str | type[optim.Optimizer] = "sgd"
+    optimizer: str | type[torch.optim.Optimizer] = "sgd"
     rate: float = 0.1
     options: Mapping[str, object] = field(default_factory=dict)
     schedule: str | Factor | None = None
@@ -321,7 +313,7 @@ class Recipe:
         return warm_up(settings, time=time, steps=self.warmup)
 
     @cached_property
-    def kind(self) -> Callable[..., optim.Optimizer]:
+    def kind(self) -> Callable[..., torch.optim.Optimizer]:
         """Class of the optimiser."""
         if not isinstance(self.optimizer, str | type):
             type_name = type(self.optimizer).__name__
@@ -329,11 +321,11 @@ class Recipe:
                 f"learning.optimizer is an object of {type_name}; give the class, or its name, {type_name.lower()!r}"
             )
         name = self.optimizer if isinstance(self.optimizer, str) else self.optimizer.__name__
-        kind = ELEMENTWISE_OPTIMISERS.get(name.lower())
+        kind = elementwise_optimisers().get(name.lower())
         if kind is None or self.optimizer not in (name, kind):
             raise ModelError(
                 f"learning.optimizer {name!r} does not update every parameter independently; choose one of "
-                f"{', '.join(ELEMENTWISE_OPTIMISERS)}"
+                f"{', '.join(elementwise_optimisers())}"
             )
         return kind
 
@@ -359,10 +351,15 @@ class Recipe:
 
     def _step_schedule(self) -> Iterator[Mapping[str, object]]:
         """Yield the arguments of the optimiser while the schedule is stepped."""
+        if not TORCH_INSTALLED:
+            raise needs_torch(f'learning.schedule = "{self.schedule}"')
         name, optimiser = str(self.schedule), self._make_optimiser()
-        kind: Any = getattr(optim.lr_scheduler, name, None)
-        is_scheduler = isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler)
-        if not is_scheduler or kind in (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau):
+        kind: Any = getattr(torch.optim.lr_scheduler, name, None)
+        is_scheduler = isinstance(kind, type) and issubclass(kind, torch.optim.lr_scheduler.LRScheduler)
+        if not is_scheduler or kind in (
+            torch.optim.lr_scheduler.LRScheduler,
+            torch.optim.lr_scheduler.ReduceLROnPlateau,
+        ):
             raise ModelError(
                 f"learning.schedule {name!r} is not a class of torch.optim.lr_scheduler that depends on the "
                 f"{self.schedule_by} alone; use one such as 'CosineAnnealingLR', or name \"package.module:function\""
@@ -388,7 +385,7 @@ class Recipe:
                 )
             yield settings
 
-    def _make_optimiser(self) -> optim.Optimizer:
+    def _make_optimiser(self) -> torch.optim.Optimizer:
         """Return the optimiser on one number, to validate its arguments."""
         kind = self.kind
         try:
@@ -413,28 +410,42 @@ class Recipe:
             f"({describe_error(error, module='')}); fix learning.rate or learning.options"
         )
 
-    def _read(self, optimiser: optim.Optimizer) -> Mapping[str, object]:
+    def _read(self, optimiser: torch.optim.Optimizer) -> Mapping[str, object]:
         taken = inspect.signature(self.kind).parameters
         return {name: value for name, value in optimiser.param_groups[0].items() if name in taken and name != "params"}
 
     @cached_property
     def _constant(self) -> Mapping[str, object]:
+        if not TORCH_INSTALLED:
+            return self._descent()
         if not self._plain:
             return self._read(self._make_optimiser())
         taken = inspect.signature(self.kind).parameters.values()
         return {each.name: each.default for each in taken if each.name != "params"} | {"lr": self.rate}
 
+    def _descent(self) -> Mapping[str, object]:
+        """Return the arguments of gradient descent, the one optimiser that needs no torch."""
+        if self.optimizer != "sgd":
+            raise needs_torch(f'learning.optimizer = "{self.optimizer}"')
+        if others := sorted({*self.options} - {"weight_decay"}):
+            raise needs_torch(f"learning.options.{others[0]}")
+        return {"lr": self.rate, "momentum": 0, "maximize": False, "weight_decay": 0, **self.options}
+
     @cached_property
     def _plain(self) -> bool:
         """True if there is nothing to try; the first optimiser makes torch import its compiler, which takes long."""
+        if not TORCH_INSTALLED:
+            return True
         usual = 0 <= self.rate < 1e4  # no type of numbers overflows
-        return usual and self.kind is optim.SGD and not self.options and self.schedule is None
+        return usual and self.kind is torch.optim.SGD and not self.options and self.schedule is None
 
     @cached_property
     def stateless(self) -> bool:
         """True for plain gradient descent, which keeps no state between steps."""
         settings = self.settings(0)
-        return self.kind is optim.SGD and not settings["momentum"] and not settings["maximize"]
+        if not TORCH_INSTALLED:
+            return True
+        return self.kind is torch.optim.SGD and not settings["momentum"] and not settings["maximize"]
 
     def groups(self, memory: Memory, size: int) -> np.ndarray:
         """Return labels ``[R]``: rows with equal labels have equal counts and may be updated together."""
@@ -498,7 +509,7 @@ class StackedUpdate:
 
     def __init__(
         self,
-        kind: Callable[..., optim.Optimizer],
+        kind: Callable[..., torch.optim.Optimizer],
         settings: Mapping[str, object],
         *,
         parts: Sequence[torch.Tensor],
@@ -507,11 +518,11 @@ class StackedUpdate:
         labels: np.ndarray,
     ) -> None:
         self.kind, self.settings, self.layout = kind, settings, layout
-        self.reads = kind is optim.ASGD  # its numbers in every step
+        self.reads = kind is torch.optim.ASGD  # its numbers in every step
         if self.reads and settings.get("foreach") is None:
             self.settings = {**settings, "foreach": False}  # so that they may be on another device than the rows
         self.parts = list(parts)
-        self.counts = kind is not optim.SGD  # all other optimisers count their steps themselves
+        self.counts = kind is not torch.optim.SGD  # all other optimisers count their steps themselves
         size = len(labels)
         self.kept: dict[str, torch.Tensor] = {name: value.clone() for name, value in memory.items()}  # [K, P] or [K]
         self.kept.setdefault("step", torch.zeros(size, dtype=torch.float64))  # [K]
@@ -519,7 +530,7 @@ class StackedUpdate:
         self.bounds = [(low, high) for low, high in pairwise(cuts) if low < high]
         self.optimisers = [self._open(low, high) for low, high in self.bounds]
 
-    def _open(self, low: int, high: int) -> optim.Optimizer:
+    def _open(self, low: int, high: int) -> torch.optim.Optimizer:
         """Return an optimiser on the rows ``low`` to ``high`` with their kept state."""
         params = [part[low:high] for part in self.parts]
         optimiser = self.kind(params, **self.settings)
@@ -541,7 +552,7 @@ class StackedUpdate:
                     state[name] = value[low].to(torch.get_default_dtype())
         return optimiser
 
-    def _keep(self, optimiser: optim.Optimizer, low: int, high: int) -> None:
+    def _keep(self, optimiser: torch.optim.Optimizer, low: int, high: int) -> None:
         """Save the state of the rows ``low`` to ``high``."""
         states = [optimiser.state[param] for param in optimiser.param_groups[0]["params"]]
         for name, value in states[0].items():

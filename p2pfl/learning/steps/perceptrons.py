@@ -6,25 +6,28 @@ of one of torch. Activations have the layout ``[K, B, units]``. ``python -m benc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from p2pfl.core.rows import Layout
+from p2pfl.core.tensors import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.losses import PerSample, cross_entropy
-from p2pfl.learning.steps.kernels import Kernels, flat
+from p2pfl.learning.steps.batching import Footprint
 
 Numbers = npt.NDArray[Any]
 """Array of float32 or float64."""
 
 Loss = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 """Function from outputs ``[K, B, C]`` and targets ``[K, B]`` to losses ``[K, B]`` and gradients ``[K, B, C]``."""
+
+LayerKind = Literal["affine", "product", "relu", "tanh"]
+"""Layer of a perceptron: an affine map, the same without biases, or a function of each number."""
 
 MAX_LAYER_PRODUCTS = 2**20
 """Most products of a weight and a number in one layer of a row: with more of them, calls no longer matter.
@@ -155,21 +158,30 @@ class Perceptrons:
 
     Parameters
     ----------
-    modules
-        Layers: :class:`torch.nn.Linear`, of which the first is one, with :class:`torch.nn.ReLU` or
-        :class:`torch.nn.Tanh` between them.
+    layers
+        Layers in order, see :data:`LayerKind`; the first has weights.
     layout
         Places of their parameters in a row, in the order of the layers.
-    kernels
-        Engine of the same rows for what this one cannot do: samples that rows share, and outputs.
+    footprint
+        Memory that decides the number of rows in a block.
     loss
         :func:`~p2pfl.learning.losses.cross_entropy` or :func:`~p2pfl.learning.losses.squared_error`.
+    kernels
+        Engine that evaluates the same rows, where torch is installed.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], layout: Layout, *, kernels: Kernels, loss: PerSample) -> None:
-        self.modules, self.layout, self.kernels = tuple(modules), layout, kernels
+    def __init__(
+        self,
+        layers: Sequence[LayerKind],
+        layout: Layout,
+        *,
+        footprint: Footprint,
+        loss: PerSample,
+        kernels: Any = None,
+    ) -> None:
+        self.layers, self.layout, self.footprint, self.kernels = tuple(layers), layout, footprint, kernels
         self.loss = _likelihood if loss is cross_entropy else _distance
-        self.largest = max(module.weight.numel() for module in modules if isinstance(module, nn.Linear))
+        self.largest = max(map(math.prod, layout.shapes))
 
     def suits(self, width: int) -> bool:
         """Return whether this is the fastest engine for batches of ``width`` samples; it follows from shapes alone."""
@@ -177,7 +189,7 @@ class Perceptrons:
 
     def block(self, width: int) -> int:
         """Return the number of rows, with batches of ``width`` samples, that make a block."""
-        return self.kernels.block(width)
+        return self.footprint.rows(width)
 
     def copies(self, count: int) -> list[Perceptrons]:
         """Return this engine as often, as it keeps nothing: any thread may use it."""
@@ -186,41 +198,25 @@ class Perceptrons:
     def models(self, rows: torch.Tensor, slopes: torch.Tensor) -> Models:
         """Return the models of rows ``[K, P]`` on the CPU, which write their gradients to ``slopes``, ``[K, P]``."""
         parts, gradients = ([part.numpy() for part in self.layout.split(each).values()] for each in (rows, slopes))
-        lowest, *others = [self._layer(module, parts, gradients) for module in self.modules]
+        lowest, *others = [self._layer(kind, parts, gradients) for kind in self.layers]
         return Models(cast(NumpyAffine, lowest), others, self.loss)
 
-    def _layer(self, module: nn.Module, parts: list[Numbers], slopes: list[Numbers]) -> NumpyLayer:
-        """Return the layer of a module, which takes its parameters from the front of the lists."""
-        if not isinstance(module, nn.Linear):
-            return Rectifier() if isinstance(module, nn.ReLU) else Tangent()
-        count = 1 if module.bias is None else 2
+    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        arrays = [part.numpy() for part in parts]
+        x = features.numpy().reshape(*features.shape[: 1 if shared else 2], -1)  # [B, I] or [K, B, I]
+        for layer in [self._layer(kind, arrays, [*arrays]) for kind in self.layers]:
+            x = layer.forward(x)
+        return torch.from_numpy(x)
+
+    def _layer(self, kind: LayerKind, parts: list[Numbers], slopes: list[Numbers]) -> NumpyLayer:
+        """Return a layer, which takes its parameters from the front of the lists."""
+        if kind in ("relu", "tanh"):
+            return Rectifier() if kind == "relu" else Tangent()
+        count = 2 if kind == "affine" else 1
         own, written = parts[:count], slopes[:count]
         del parts[:count], slopes[:count]
         return NumpyAffine(own, written)
-
-
-def perceptrons(model: nn.Module, layout: Layout, *, kernels: Kernels, loss: PerSample) -> Perceptrons | None:
-    """Return the engine of a model that has kernels; ``None`` unless it is a perceptron.
-
-    Parameters
-    ----------
-    model
-        Any module.
-    layout
-        Places of its trained parameters in a row.
-    kernels
-        Its kernels.
-    loss
-        Loss per sample.
-    """
-    modules = [module for module in flat(model) if type(module) is not nn.Identity]
-    modules = modules[1:] if modules and type(modules[0]) is nn.Flatten else modules
-    supported = all(type(module) in (nn.Linear, nn.ReLU, nn.Tanh) for module in modules)
-    if not supported or not modules or type(modules[0]) is not nn.Linear:
-        return None
-    own = [parameter for module in modules for parameter in module.parameters()]
-    same = all(one is other for one, other in zip(own, model.parameters(), strict=True))
-    return Perceptrons(modules, layout, kernels=kernels, loss=loss) if same else None
 
 
 @lru_cache(maxsize=64)

@@ -13,16 +13,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
-import torch
 
 from p2pfl.core.draws import draw, keys, subkeys
 from p2pfl.core.process import cores, one_at_a_time, spread
 from p2pfl.core.rows import Layout, Rows, to_device
+from p2pfl.core.tensors import torch
 from p2pfl.data import IntArray, check_batch, orders
-from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.set_scores import SetScore
@@ -30,6 +29,9 @@ from p2pfl.learning.steps.augmentation import Augmentation, step_keys
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, Footprint, PeerSamples, StepPlan
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate, StepClock
 from p2pfl.learning.steps.perceptrons import Perceptrons
+
+if TYPE_CHECKING:
+    from p2pfl.learning.dropout import KeyedDropout
 
 
 def straggles(peer: str, *, seed: int, round: int, share: float) -> bool:

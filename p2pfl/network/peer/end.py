@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from p2pfl.algorithms import State
 from p2pfl.core.neighbourhood import derived
+from p2pfl.core.tensors import torch
 from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.network.protocol.interface.requests import Finish

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import torch
 
 import p2pfl
+from p2pfl.core.tensors import torch
 from p2pfl.experiment import Plan, plain
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.experiment.file.own_code import code_digests

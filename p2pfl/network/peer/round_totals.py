@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State
 from p2pfl.core.encodings import Ints, check_contribution
@@ -22,6 +21,7 @@ from p2pfl.core.neighbourhood import (
     Wrapped,
 )
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.interface.effects import Convened, Totalled, Unfinished
 from p2pfl.network.protocol.interface.requests import Contribute, Convene

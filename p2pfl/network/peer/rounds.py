@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Literal, cast
 
-import torch
-
 from p2pfl.algorithms import Algorithm, ReadingAlgorithm, State, Statistics, learn, start
 from p2pfl.core.errors import BudgetError, CoverError, OutdatedError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.tensors import torch
 from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
 from p2pfl.experiment.growing_data import GrowingData

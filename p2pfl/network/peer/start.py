@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
 import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, count_extra
 from p2pfl.core.errors import ExperimentError
+from p2pfl.core.tensors import torch
 from p2pfl.experiment import Plan
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.timetable import Timetable

@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
-import torch
-
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped, run_without_loop
 from p2pfl.core.rows import Rows, distances
+from p2pfl.core.tensors import torch
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 
 Result = TypeVar("Result")

@@ -300,8 +300,6 @@ class _Client(aiomqtt.Client):
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # Brokers may publish the will of a client whose goodbye comes before their answer to it.
-            await asyncio.wait([opening], timeout=GOODBYE)
             self._give_up("given up")
             await asyncio.wait([opening])  # the thread cannot be interrupted
             if opening.exception() is None:

@@ -6,10 +6,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Self, Unpack
 
-import torch
-
 from p2pfl.core.draws import draw
 from p2pfl.core.rows import Layout, Rows
+from p2pfl.core.tensors import torch
 from p2pfl.data import Federation
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 from p2pfl.learning.learner import ChecksCells

@@ -32,12 +32,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Recipient, Released, run_without_loop
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, name_observer, sensitivity
 from p2pfl.privacy.accounting.colluders import Search
 from p2pfl.privacy.accounting.leakage import Floats, find_first_highest, whiten

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Released
+from p2pfl.core.tensors import torch
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.topology import Topology, Weights

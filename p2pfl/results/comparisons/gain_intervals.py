@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 
+from p2pfl.core.tensors import torch
 from p2pfl.learning import Learner, metrics
 from p2pfl.learning.learner import Predicts
 from p2pfl.learning.losses import PerSample

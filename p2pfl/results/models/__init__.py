@@ -1,8 +1,5 @@
-"""Use of a trained model: predictions, evaluation and export."""
+"""Use of a trained model: predictions, evaluation and export. A name is imported when it is first used."""
 
-from p2pfl.results.models.arrays import ArrayPredictor
-from p2pfl.results.models.exporters import export
-from p2pfl.results.models.model_evaluation import Evaluation, GroupScores, evaluate
-from p2pfl.results.models.predictor import Predictions, Predictor
+import lazy_loader
 
-__all__ = ["ArrayPredictor", "Evaluation", "GroupScores", "Predictions", "Predictor", "evaluate", "export"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 import safetensors
 import safetensors.torch
-import torch
 from msgspec import Meta
 
 from p2pfl.core.errors import DataError, InputError, ModelError, P2PFLError
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Field
 from p2pfl.data.tables.cells import MISSING
 from p2pfl.data.tables.formula import Formula

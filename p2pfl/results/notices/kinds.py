@@ -398,7 +398,7 @@ class ModelsRefused(Notice, frozen=True, kw_only=True):
 
 
 class AcceptanceWithheld(Notice, frozen=True, kw_only=True):
-    """A peer that helps to decide whether a round counts did not accept that it does.
+    """A peer that helps to decide whether a round counts reported that it is complete, and withheld its acceptance.
 
     It is reported the first, second, fourth, eighth time, and so on. Decisions do not wait for such a peer.
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import blake3
-import torch
 
+from p2pfl.core.tensors import torch
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Federation
 

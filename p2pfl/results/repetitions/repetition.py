@@ -117,8 +117,9 @@ def repetition(run: Run, repeated: Run) -> Repetition:
 
 def _model(before: Path, after: Path) -> RunDifference | None:
     """Return the difference of two files of models; ``None`` if all tensors agree in every bit."""
-    import torch  # noqa: PLC0415
     from safetensors.torch import load_file  # noqa: PLC0415 (imports torch)
+
+    from p2pfl.core.tensors import torch  # noqa: PLC0415
 
     if not after.is_file():
         return RunDifference(before.name, None, 1)
@@ -138,7 +139,7 @@ def _model(before: Path, after: Path) -> RunDifference | None:
 
 
 def _bits(tensor: Any) -> bytes:
-    import torch  # noqa: PLC0415
+    from p2pfl.core.tensors import torch  # noqa: PLC0415
 
     return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 

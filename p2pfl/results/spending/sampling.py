@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from p2pfl.learning import Learner
-from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.learner import ProtectsSamples
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results.spending.budget import PeerAccounts
 
@@ -45,7 +45,7 @@ class SamplingMeter:
         earlier: Mapping[str, Mapping[SampledSteps, int]] | None = None,
     ) -> None:
         learner = plan.learner.bare
-        self._learner = learner if isinstance(learner, ExamplePrivateLearner) and learner.noise else None
+        self._learner = learner if isinstance(learner, ProtectsSamples) and learner.noise else None
         self._budget = None if self._learner is None else PeerAccounts.at(plan.experiment, plan.protection, peers)
         self._run = run
         counted = () if self._learner is None else peers
@@ -55,7 +55,7 @@ class SamplingMeter:
     def follow(self, learner: Learner) -> None:
         """Count the next rounds by the sampling of the same learner on other data, whose number sets the rate."""
         bare = learner.bare
-        if self._learner is not None and isinstance(bare, ExamplePrivateLearner):
+        if self._learner is not None and isinstance(bare, ProtectsSamples):
             self._learner = bare
 
     @property

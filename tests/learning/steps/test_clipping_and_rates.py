@@ -13,7 +13,7 @@ from hidden_models import BranchingModel, HiddenModel
 from p2pfl.core.errors import ModelError
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.steps.optimisers import ELEMENTWISE_OPTIMISERS, Recipe
+from p2pfl.learning.steps.optimisers import Recipe, elementwise_optimisers
 from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.training import clip
 
@@ -89,7 +89,7 @@ def test_each_model_of_a_stack_is_clipped_as_by_torch(name, kind):
     assert isinstance(learner.perceptrons, Perceptrons) == (name == "perceptrons")
     rows, norms = trained(learner), []
     for i, peer in enumerate(PEERS):
-        expected = loop(made(), peer=peer, kind=ELEMENTWISE_OPTIMISERS[kind], rate=0.05, max_norm=0.9, norms=norms)
+        expected = loop(made(), peer=peer, kind=elementwise_optimisers()[kind], rate=0.05, max_norm=0.9, norms=norms)
         torch.testing.assert_close(rows[i], expected, rtol=0, atol=1e-12)
         alone = trained(learner, [peer])
         torch.testing.assert_close(alone[0], expected, rtol=0, atol=1e-12)
@@ -136,7 +136,7 @@ def test_warm_up_goes_on_over_rounds_and_counts_the_steps_of_each_peer(name, opt
     made, _ = ENGINES[name]
     rows = trained(learner_of(made(), warmup=7, rate=0.1, **options))
     for i, peer in enumerate(PEERS):
-        kind = ELEMENTWISE_OPTIMISERS[options["optimizer"]]
+        kind = elementwise_optimisers()[options["optimizer"]]
         expected = loop(made(), peer=peer, kind=kind, rate=0.1, factor=lambda time: min(1.0, (time + 1) / 7))
         torch.testing.assert_close(rows[i], expected, rtol=0, atol=1e-12)
 
@@ -147,7 +147,7 @@ def test_a_schedule_of_torch_by_step_is_stepped_after_each_step(kind):
     rows = trained(learner_of(mlp(), optimizer=kind, rate=0.1, **schedule))
     for i, peer in enumerate(PEERS):
         cosine = lambda time: (1 + math.cos(math.pi * time / 12)) / 2  # noqa: E731
-        expected = loop(mlp(), peer=peer, kind=ELEMENTWISE_OPTIMISERS[kind], rate=0.1, factor=cosine)
+        expected = loop(mlp(), peer=peer, kind=elementwise_optimisers()[kind], rate=0.1, factor=cosine)
         torch.testing.assert_close(rows[i], expected, rtol=0, atol=1e-10)
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 from p2pfl.core.errors import ModelError
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.steps.optimisers import ELEMENTWISE_OPTIMISERS, PlainUpdate, Recipe
+from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, elementwise_optimisers
 
 PEERS = ("ada", "bob", "cyd", "dee")
 SIZES = (9, 4, 12, 6)
@@ -27,7 +27,7 @@ RECIPES = [
     ("adam", {"amsgrad": True}),
     ("rmsprop", {"momentum": 0.5, "centered": True}),
     ("asgd", {"t0": 5}),
-    *((name, {}) for name in ELEMENTWISE_OPTIMISERS if name != "sgd"),
+    *((name, {}) for name in elementwise_optimisers() if name != "sgd"),
 ]
 
 
@@ -56,7 +56,7 @@ def learner_of(name, options, **more):
 def test_a_stack_is_a_loop_of_models_each_with_its_own_torch_optimiser(name, options):
     learner, data = learner_of(name, options), federation()
     models = [model().double() for _ in PEERS]
-    optimisers = [ELEMENTWISE_OPTIMISERS[name](m.parameters(), lr=0.01, **options) for m in models]
+    optimisers = [elementwise_optimisers()[name](m.parameters(), lr=0.01, **options) for m in models]
     rows, memory = learner.start(PEERS), None
     for round, awake in enumerate([(1, 1, 0, 1), (0, 1, 1, 1), (0, 0, 0, 0), (1, 1, 1, 1), (1, 0, 1, 0)]):
         active = torch.tensor(awake, dtype=torch.bool)

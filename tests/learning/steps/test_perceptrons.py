@@ -12,8 +12,8 @@ from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy, squared_error
 from p2pfl.learning.steps.autograd import PlainEngine
 from p2pfl.learning.steps.batching import Batch, Footprint
-from p2pfl.learning.steps.kernels import compile_kernels
-from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
+from p2pfl.learning.steps.kernels import compile_kernels, perceptrons
+from p2pfl.learning.steps.perceptrons import Perceptrons
 
 MODELS = {
     "linear": lambda: nn.Linear(6, 3),

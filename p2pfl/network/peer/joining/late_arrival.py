@@ -9,11 +9,10 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
-import torch
-
 from p2pfl.algorithms import Algorithm, AsyncLearner, Idle, State, train_while
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 

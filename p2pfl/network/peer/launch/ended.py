@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
-import torch
 
 from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import P2PFLError, RunError, foremost
+from p2pfl.core.tensors import torch
 from p2pfl.experiment import Plan
 from p2pfl.experiment.swarm_agreement import alike, report_statistics, scale
 from p2pfl.network.peer.launch.event_log import EventLog

@@ -5,7 +5,7 @@ The first one makes torch import its compiler, which takes 1.5 seconds; plain SG
 
 import gc
 
-import torch
+from p2pfl.core.tensors import torch
 
 torch.optim.SGD([torch.zeros(1)])
 gc.freeze()

@@ -15,10 +15,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import torch
-
 from p2pfl.algorithms import Statistics
 from p2pfl.core.errors import RunError
+from p2pfl.core.tensors import torch
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.experiment.swarm_agreement import directly, scale
 from p2pfl.network.peer.launch import fork_server as server

@@ -7,12 +7,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar, Unpack
 
-import torch
-
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, StopCondition, train_while
 from p2pfl.core.errors import OutdatedError, PeerError, PrivacyError, TopologyError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
+from p2pfl.core.tensors import torch
 from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import MaskCover

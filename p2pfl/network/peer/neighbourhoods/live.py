@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-import torch
-
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DecodeError
@@ -22,6 +20,7 @@ from p2pfl.core.neighbourhood import (
     release_bare,
 )
 from p2pfl.core.rows import Rows, scale_rows
+from p2pfl.core.tensors import torch
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.protocol.interface.effects import Deliver, Missing

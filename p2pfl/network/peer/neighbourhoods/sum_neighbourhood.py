@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import ReceivedModels, Released
+from p2pfl.core.tensors import torch
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish

@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
+from p2pfl.core.tensors import torch
 from p2pfl.learning import learner_traits
 from p2pfl.network.peer.storage.checkpoint import Best, CheckpointStore
 from p2pfl.results.content import BestKept

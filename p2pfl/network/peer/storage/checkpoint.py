@@ -27,13 +27,12 @@ from typing import Any
 import blake3
 import msgspec
 import numpy as np
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
 
 from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.files import DRIVE, Disk, replace
+from p2pfl.core.tensors import load, save, torch
 from p2pfl.data.readings import DataPosition
 from p2pfl.experiment import Plan
 from p2pfl.experiment.timetable import Position

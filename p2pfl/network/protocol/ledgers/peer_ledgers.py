@@ -28,10 +28,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import DecodeError, P2PFLError
 from p2pfl.core.neighbourhood import Released
+from p2pfl.core.tensors import torch
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, FlowNotes, GossipStep, Row
 from p2pfl.network.protocol.ledgers.mask_slots import START, MaskSlots, Slot
 from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows

@@ -134,6 +134,8 @@ class MessageCodec:
         Envelope that seals messages to neighbours; without it, the broker can read them.
     largest
         Size in bytes of the largest payload that the codec opens.
+    listeners
+        Neighbours that receive this peer's models and heartbeats; ``None`` for all that it has met.
     """
 
     swarm: str
@@ -141,6 +143,7 @@ class MessageCodec:
     identity: Identity | None = None
     envelope: Envelope | None = None
     largest: int = UNBOUNDED
+    listeners: frozenset[str] | None = None
 
     @cached_property
     def root(self) -> str:
@@ -164,7 +167,9 @@ class MessageCodec:
             return encode(message).ljust(size, b"\0")
         if isinstance(message, ForOne):
             return self.envelope.seal_for(path.removeprefix("in/"), message)
-        return self.envelope.seal(message, to=[path[3:]] if path.startswith("in/") else None)
+        if path.startswith("in/"):
+            return self.envelope.seal(message, to=[path[3:]])
+        return self.envelope.seal(message, to=self.listeners if path.startswith("pub/") else None)
 
     def announcement(self, status: Status, *, answers: bytes = b"", turn: int = 0, done: bool = False) -> Announcement:
         """Return the announcement with a status, signed if there is an identity."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
-import torch
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.core.rows import Rows, raw
+from p2pfl.core.tensors import torch
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, MAX_TRAILER_BYTES, START, SignedStatement, Trailer

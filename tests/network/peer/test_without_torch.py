@@ -1,0 +1,108 @@
+"""Peers in a process where torch cannot be imported, alone and beside peers with torch."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+
+import swarms
+from p2pfl.experiment import read
+from p2pfl.network.peer.launch.brokers import connect
+from p2pfl.network.transport.broker import embedded
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.simulation import simulate
+from swarms import SMALL, live
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(swarms.__file__).with_name("torch_free.py")
+DEADLINE = 300.0
+LINEAR, PAIRWISE = ["model.name=linear", "model.hidden=[64]"], ["privacy.mode=pairwise"]
+"""Model and masks."""
+
+
+def run(tmp_path, jobs):
+    """Return the lines that a process without torch printed, and the tensors of each job."""
+    file = tmp_path / "jobs.json"
+    for number, job in enumerate(jobs):
+        job["result"] = str(tmp_path / f"{number}.safetensors")
+    file.write_text(json.dumps(jobs), "utf-8")
+    paths = os.pathsep.join([str(PROGRAM.parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, PROGRAM, str(file)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
+    assert done.returncode == 0, done.stderr
+    found = [safetensors.torch.load_file(job["result"]) for job in jobs if not job.get("refused")]
+    return done.stdout.splitlines(), found
+
+
+def largest_difference(found, models):
+    assert found
+    return max(
+        float((value - models[peer][key]).abs().max())
+        for (peer, key), value in ((name.split("/"), value) for name, value in found.items())
+    )
+
+
+def test_peers_without_torch_end_where_the_simulation_with_torch_ends(tmp_path):
+    cases = {
+        "FedAvg": [],
+        "linear, masks": [*LINEAR, *PAIRWISE],
+        "masks, noise, clip": [*PAIRWISE, "privacy.noise=0.01", "privacy.clip=1.0"],
+        "sums": ["privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1"],
+        "SCAFFOLD, scaled": ["learning.algorithm=scaffold", "data.scale=true"],
+        "CHOCO": ["learning.algorithm=choco", "compression.name=top_k"],
+        "coordinate-wise median": ["robustness.rule=median", "learning.weighted=false", "gossip.steps=1"],
+        "warm-up, clipped gradients": ["learning.schedule.warmup=5", "learning.max_norm=0.3"],
+    }
+    _, found = run(tmp_path, [{"table": SMALL, "changes": changes} for changes in cases.values()])
+    for (name, changes), tensors in zip(cases.items(), found, strict=True):
+        models = simulate(read(SMALL, changes=changes), source=SeededSource(11), baselines=False).models
+        limit = 1e-7 if "masks" not in name else 2.0**-20  # one step of the grid; the start is that of torch to 2e-8
+        assert largest_difference(tensors, models) < limit, name
+
+
+async def test_a_peer_without_torch_learns_beside_peers_with_torch_under_masks(tmp_path):
+    patient = ["transport.patience=200", "transport.gather=200"]
+    changes = [*LINEAR, *PAIRWISE, *patient]
+    experiment = read(SMALL, changes=changes)
+    with embedded() as broker:
+        job = {"table": SMALL, "changes": changes, "broker": broker.url, "names": ["peer0", "peer3"]}
+        board = asyncio.create_task(asyncio.to_thread(run, tmp_path, [job]))
+        transport = connect(experiment, urls=[broker.url], peer="others")
+        names = ["peer1", "peer2", "peer4", "peer5"]
+        ended = await live(experiment, transport, source=SeededSource(11), names=names)
+        _, [found] = await board
+    models = await asyncio.to_thread(lambda: simulate(experiment, source=SeededSource(11), baselines=False).models)
+    assert {name.split("/")[0] for name in found} == {"peer0", "peer3"}
+    assert largest_difference(found, models) < 2.0**-20
+    for name, end in ended.items():
+        for key, value in end.peer.plan.learner.state_dict(end.state.rows[0]).items():
+            assert float((value - models[name][key]).abs().max()) < 2.0**-20
+
+
+def test_a_plan_that_needs_torch_is_refused_by_the_key_and_rooms_of_others_are_left_out(tmp_path):
+    refused = {
+        'model.name = "cnn"': ["model.name=cnn", "model.hidden=[]"],
+        'learning.optimizer = "adam"': ["learning.optimizer=adam"],
+        "learning.options.momentum": ["learning.options={momentum=0.9}"],
+        "learning.example_noise": ["learning.example_noise=1.0", "learning.max_norm=1.0"],
+    }
+    jobs = [{"table": SMALL, "changes": changes, "refused": True} for changes in refused.values()]
+    jobs.append({"table": SMALL, "changes": [*LINEAR, *PAIRWISE]})
+    (*sentences, modules), _ = run(tmp_path, jobs)
+    remedy = "needs torch, which is not installed here; run pip install torch, or leave it out"
+    assert sentences == [f"{key} {remedy}" for key in refused]
+    absent = ("simulation", "plugins", "learning.torch_learner", "learning.modules", "results.models.predictor")
+    loaded = json.loads(modules)
+    assert [name for name in loaded if name.startswith(tuple(f"p2pfl.{each}" for each in absent))] == []

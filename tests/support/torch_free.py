@@ -1,0 +1,43 @@
+"""Program that runs live peers without torch: python torch_free.py JOB, where JOB is a file of JSON."""
+
+import asyncio
+import json
+import sys
+
+sys.modules["torch"] = None  # as if it were not installed
+
+from p2pfl.core.errors import P2PFLError  # noqa: E402
+from p2pfl.core.tensors import save  # noqa: E402
+from p2pfl.experiment import plan, read  # noqa: E402
+from p2pfl.network.peer.launch.brokers import connect  # noqa: E402
+from p2pfl.network.transport import MemoryTransport  # noqa: E402
+from p2pfl.privacy.keys import SeededSource  # noqa: E402
+from swarms import live  # noqa: E402
+
+
+async def play(job):
+    experiment = read(job["table"], changes=job["changes"])
+    url = job.get("broker")
+    transport = connect(experiment, urls=[url], peer="boards") if url else MemoryTransport()
+    ended = await live(experiment, transport, source=SeededSource(11), names=job.get("names"))
+    tensors = {}
+    for name, each in ended.items():
+        row = each.state.rows[0]
+        tensors |= {f"{name}/{key}": value for key, value in each.peer.plan.learner.state_dict(row).items()}
+    return tensors
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123
+        jobs = json.load(file)
+    for job in jobs:
+        if job.get("refused"):
+            try:
+                plan(read(job["table"], changes=job["changes"]), live=True)
+            except P2PFLError as error:
+                print(error)
+            continue
+        data = save(asyncio.run(play(job)))
+        with open(job["result"], "wb") as file:  # noqa: PTH123
+            file.write(data)
+    print(json.dumps(sorted(name for name in sys.modules if name.startswith("p2pfl"))))
