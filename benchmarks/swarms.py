@@ -1,19 +1,25 @@
 """Live peers that share processes, over a real broker: what starts, rounds, peers and the broker cost.
 
     python -m benchmarks.swarms [--peers 64 256 512 1000] [--workers 2] [--rounds 5] [--set KEY=VALUE ...] [--profile]
+    python -m benchmarks.swarms --peers 64 --workers 3 --broker nats-cluster
 
 Peers of degree 4 train a linear model of 650 parameters on digits, one gossip step a round, each with its own keys,
 session and connection to mosquitto, and write checkpoints, as ``p2pfl run --workers`` runs them. Figures of rounds are
 from where half of the peers have ended the first to where half have ended the last. Processor time hardly depends on
 other work on the machine; a round takes at least that of peers, broker and launcher over the number of cores, which is
-the last column but one. ``--profile`` lists the functions in which the first process of peers spends its time.
+the last column but one. ``--broker`` takes a kind of :mod:`benchmarks.brokers`, whose messages are counted for one
+mosquitto alone; the first process of peers begins with its first node, the second with its second. ``--profile`` lists
+the functions in which the first process of peers spends its time.
 """
 
 import argparse
 import cProfile
+import json
 import pstats
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +27,7 @@ from pathlib import Path
 import psutil
 from paho.mqtt.client import CallbackAPIVersion, Client
 
+from benchmarks.brokers import KINDS, running
 from p2pfl.core.process import processors
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch import swarm, worker
@@ -76,9 +83,9 @@ class Load:
 class Meter:
     """Reads the load of a run when half of the peers have ended its first and its last round."""
 
-    def __init__(self, peers: int, rounds: int, *, broker: int, traffic: Traffic) -> None:
+    def __init__(self, peers: int, rounds: int, *, brokers: list[int], traffic: Traffic | None) -> None:
         self.peers, self.rounds, self.traffic = peers, rounds, traffic
-        self.broker = psutil.Process(broker)
+        self.brokers = [*map(psutil.Process, brokers)]
         self.ended = 0
         self.began = time.perf_counter()
         self.loads: list[Load] = []
@@ -93,14 +100,15 @@ class Meter:
 
     def _load(self) -> Load:
         processes = psutil.Process().children(recursive=True)
-        own = [each for each in processes if each.pid != self.broker.pid and self.broker not in each.children()]
+        nodes = {each for node in self.brokers for each in (node, *node.parents(), *node.children(recursive=True))}
+        own = [each for each in processes if each not in nodes]
         return Load(
             time.perf_counter() - self.began,
             sum(sum(each.cpu_times()[:2]) for each in own),
-            sum(self.broker.cpu_times()[:2]),
+            sum(sum(each.cpu_times()[:2]) for each in self.brokers),
             sum(psutil.Process().cpu_times()[:2]),
             sum(each.memory_full_info().pss for each in own),
-            sum(self.traffic.messages.values()),
+            0 if self.traffic is None else sum(self.traffic.messages.values()),
         )
 
 
@@ -115,22 +123,43 @@ def profiled(names, errand, pipe) -> None:
         profile.dump_stats(errand.folder / "profile")
 
 
-def run(peers: int, *, workers: int, rounds: int, changes: list[str], profile: bool) -> str:
+def divided(names, errand, pipe) -> None:
+    """Run the peers of a process, which begin with a broker of their own among those of the run."""
+    first = int(names[0].lstrip("per") or 0) % len(errand.urls)
+    worker.main(names, replace(errand, urls=(*errand.urls[first:], *errand.urls[:first])), pipe)
+
+
+@contextmanager
+def nodes(kind: str) -> Iterator[tuple[list[str], list[int], list[str]]]:
+    """Run a broker; yield the addresses and process numbers of its nodes, and the settings that it needs."""
+    if kind == "mosquitto":
+        if (program := mosquitto()) is None:
+            raise SystemExit("this needs mosquitto; run `apt install mosquitto`")
+        usual = program.configuration
+        program = replace(program, configuration=lambda *at: usual(*at).replace("sys_interval 0", "sys_interval 1"))
+        with run_program(program, host="127.0.0.1", port=0) as broker:
+            yield [broker.url], [broker.pid], []
+        return
+    _, _, number, made, changes = KINDS[kind]
+    with tempfile.TemporaryDirectory() as folder:
+        processes = made(Path(folder), nodes=number)
+        with running(processes):
+            urls = [f"mqtt://127.0.0.1:{each.port}" for each in processes[-number:]]
+            yield urls, [each.process.pid for each in processes if each.process], [*changes]
+
+
+def run(peers: int, *, workers: int, rounds: int, changes: list[str], profile: bool, kind: str) -> str:
     """Return the line of one number of peers."""
-    program = mosquitto()
-    if program is None:
-        raise SystemExit("this needs mosquitto; run `apt install mosquitto`")
-    usual = program.configuration
-    program = replace(program, configuration=lambda *at: usual(*at).replace("sys_interval 0", "sys_interval 1"))
-    if profile:
-        swarm.main = profiled
-    with run_program(program, host="127.0.0.1", port=0) as broker, tempfile.TemporaryDirectory() as folder:
-        wanted = [f"topology.peers={peers}", f"rounds={rounds}", f"transport.broker={broker.url}", *changes]
-        traffic = Traffic(broker.url)
-        meter = Meter(peers, rounds, broker=broker.pid, traffic=traffic)
+    swarm.main = profiled if profile else divided
+    with nodes(kind) as (urls, numbers, needed), tempfile.TemporaryDirectory() as folder:
+        address = urls[0] if len(urls) == 1 else json.dumps(urls)
+        wanted = [f"topology.peers={peers}", f"rounds={rounds}", f"transport.broker={address}", *needed, *changes]
+        traffic = Traffic(urls[0]) if kind == "mosquitto" else None
+        meter = Meter(peers, rounds, brokers=numbers, traffic=traffic)
         live = partial(swarm.run, read(TABLE, changes=wanted), baselines=False, workers=workers)
         result = live(folder=Path(folder) / "run", observe=meter.observe)
-        traffic.close()
+        if traffic is not None:
+            traffic.close()
         if profile:
             pstats.Stats(str(Path(folder) / "run" / "profile")).sort_stats("tottime").print_stats(SHOWN)
     first, last = meter.loads
@@ -147,7 +176,7 @@ def run(peers: int, *, workers: int, rounds: int, changes: list[str], profile: b
         f"{first.peers * 1000 / peers:.0f} ms",
         f"{(rounds - 1) / (last.time - first.time):.3g}",
         f"{last.memory / peers / 1e6:.1f} MB",
-        f"{(last.messages - first.messages) / peers / (rounds - 1):.1f}",
+        f"{(last.messages - first.messages) / peers / (rounds - 1):.1f}" if kind == "mosquitto" else "-",
         *(f"{took:.1f} ms" for took in spent.values()),
         f"{least:.2f} s",
         f"{result.summary['missed']}",
@@ -162,6 +191,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=processors())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--broker", choices=KINDS, default="mosquitto")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     columns = ["peers", "start", "start of a peer, processor", "rounds per second", "memory of a peer"]
@@ -176,6 +206,7 @@ def main() -> None:
                 rounds=options.rounds,
                 changes=options.changes,
                 profile=options.profile,
+                kind=options.broker,
             ),
             flush=True,
         )

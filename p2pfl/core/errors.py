@@ -22,6 +22,7 @@
         ├── TransportError        the connection was lost, a publish did not get through
         │   ├── BusyError         the broker refused a subscription that it may grant later
         │   └── RefusedError      the broker denies publishing or reading there
+        ├── SwarmMovedError       the others ended this run by a change, and this peer goes on with the next one
         ├── PeerError             a neighbour is missing, differs, or has the name of this peer
         │   └── ResumeError       no neighbour is left to go on with: the run ended, or stopped
         └── StorageError          a run directory or checkpoint cannot be written or read
@@ -144,6 +145,10 @@ class BusyError(TransportError):
 
 class RefusedError(TransportError):
     """The broker refused a publish or a subscription; retrying does not help."""
+
+
+class SwarmMovedError(RunError):
+    """The other peers have ended the run by a change of their operator, which this peer holds now, too."""
 
 
 class PeerError(RunError):

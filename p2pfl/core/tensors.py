@@ -11,6 +11,7 @@ Examples
 from __future__ import annotations
 
 from importlib.util import find_spec
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from p2pfl.core.errors import ModelError
@@ -19,7 +20,7 @@ TORCH_INSTALLED = find_spec("torch") is not None
 
 if TYPE_CHECKING or TORCH_INSTALLED:
     import torch
-    from safetensors.torch import load, save
+    from safetensors.torch import load, load_file, save
 else:
     from safetensors import numpy as safetensors_numpy
 
@@ -28,6 +29,10 @@ else:
     def load(data: bytes) -> dict[str, torch.Tensor]:
         """Return the tensors of a file's bytes."""
         return {name: torch.from_numpy(each) for name, each in safetensors_numpy.load(data).items()}
+
+    def load_file(path: str | PathLike[str]) -> dict[str, torch.Tensor]:
+        """Return the tensors of a file."""
+        return {name: torch.from_numpy(each) for name, each in safetensors_numpy.load_file(path).items()}
 
     def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> bytes:
         """Return the bytes of a file of tensors."""
@@ -39,4 +44,4 @@ def needs_torch(key: str) -> ModelError:
     return ModelError(f"{key} needs torch, which is not installed here; run pip install torch, or leave it out")
 
 
-__all__ = ["TORCH_INSTALLED", "load", "needs_torch", "save", "torch"]
+__all__ = ["TORCH_INSTALLED", "load", "load_file", "needs_torch", "save", "torch"]

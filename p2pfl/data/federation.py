@@ -94,6 +94,8 @@ class Federation:
         for peer in peers:
             if peer not in self.train:
                 raise DataError(f'peer "{peer}" has no data; {nearest(peer, self.train)}')
+        if len({*peers}) == len(self.train):
+            return Federation(self.dataset, self.train, self.validation, self.test)
         few = sorted(peers)
         parts = (dict(zip(few, map(part.__getitem__, few), strict=True)) for part in self._parts)
         train, validation, test = parts

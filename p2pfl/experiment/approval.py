@@ -26,6 +26,7 @@ from p2pfl.experiment.former_settings import check_former_runs, former_runs
 from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
+from p2pfl.experiment.swarm_change import order_of
 from p2pfl.privacy.keys import Identity, canonical, key_text, sign_text, signed_fields, verify_text
 
 FOLDER = "approvals"
@@ -114,8 +115,13 @@ def experiment_digest(experiment: Experiment) -> str:
     """
     check_former_runs(experiment, live=True)
     apart = [former.experiment for former in former_runs(experiment) if former.apart and former.experiment is not None]
-    digest = ""
-    for settings in reversed([experiment, *apart]):
+    digest, later = "", list[Experiment]()
+    for settings in [experiment, *apart]:
+        later.append(settings)
+        if (order := order_of(settings)) is not None:  # it stands for all runs before, which a new peer does not have
+            digest = order.change.start
+            break
+    for settings in reversed(later):
         digest = _digest(settings, former=digest)
     return digest
 

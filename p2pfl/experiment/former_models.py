@@ -71,7 +71,7 @@ class FormerModels:
 def _rounds(file: str) -> int:
     """Return after how many rounds a model was written."""
     try:
-        with safetensors.safe_open(file, framework="pt") as opened:
+        with safetensors.safe_open(file, framework="np") as opened:
             return 1 + int((opened.metadata() or {})["round"])
     except (safetensors.SafetensorError, KeyError, ValueError):
         raise ModelError(f"{file} is no model that a run has written; name the last model of a run") from None

@@ -41,6 +41,7 @@ from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.site_policy import stated_least
+from p2pfl.experiment.swarm_change import order_of
 from p2pfl.learning import Learner, learner_traits
 from p2pfl.learning.learner import ChecksCells, KeepsModels, KeepsOwn, ProtectsSamples, SharesBase
 from p2pfl.learning.models import MODELS
@@ -412,7 +413,9 @@ class Plan:
         pace = self.experiment.transport.pace
         if pace is not None and (pace.every or pace.hours):  # those of all peers
             settings["pace"] = f"{pace.every} {pace.hours}"
-        if (former := FormerModels.of(self.experiment)) is not None:
+        if (order := order_of(self.experiment)) is not None:
+            settings["start"] = order.change.start
+        elif (former := FormerModels.of(self.experiment)) is not None:
             settings["start"] = former.identity(self.federation.peers)
         return settings | {
             "topology": digest_edges([self.topology.at(phase).edges for phase in range(self.topology.period)]),

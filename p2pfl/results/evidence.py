@@ -88,6 +88,8 @@ class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
         True if the peer reads data again between rounds, so that they may be others after a restart.
     follows
         SHA-256 of the last line of the chain of the run from whose models this one begins; empty where there is none.
+    change
+        SHA-256 of the order of the operator by which the run begins; empty where none began it.
     """
 
     peer: str
@@ -104,6 +106,7 @@ class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
     public: bool = False
     grows: bool = False
     follows: str = ""
+    change: str = ""
 
 
 class RowSent(msgspec.Struct, frozen=True, tag="sent"):

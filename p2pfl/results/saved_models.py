@@ -77,7 +77,9 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
         InputError
             The file is damaged.
         """
-        import safetensors.torch  # noqa: PLC0415 (imports torch)
+        import safetensors  # noqa: PLC0415
+
+        from p2pfl.core.tensors import load_file  # noqa: PLC0415 (imports torch)
 
         if peer not in self._names():
             raise KeyError(peer)
@@ -86,7 +88,7 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
             return changed
         path = self._folder / f"{peer}{self._ending}.safetensors"
         try:
-            model: Mapping[str, Any] = safetensors.torch.load_file(path)
+            model: Mapping[str, Any] = load_file(path)
         except (OSError, safetensors.SafetensorError) as error:
             raise InputError(f"{path} is not a model ({error}); restore it from a copy") from None
         return model
@@ -95,7 +97,7 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
         """Return whether the file of a peer describes the inputs of its model; a helper has a file without one."""
         import safetensors  # noqa: PLC0415 (as above)
 
-        with safetensors.safe_open(self._folder / f"{peer}{self._ending}.safetensors", "pt") as file:
+        with safetensors.safe_open(self._folder / f"{peer}{self._ending}.safetensors", "np") as file:
             return KEY in (file.metadata() or {})
 
     def __setitem__(self, peer: str, model: Mapping[str, Any]) -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.experiment import read
+from p2pfl.experiment.changed_run import changed_experiment, changed_keys, refusal, settings_of
 from p2pfl.experiment.file.reading import write
-from p2pfl.experiment.swarm_change import SwarmChange, changed_experiment, changed_keys, refusal, settings_of
+from p2pfl.experiment.swarm_change import SwarmChange
 from p2pfl.privacy.keys import Identity, Roster
 
 PLANT = {

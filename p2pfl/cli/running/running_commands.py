@@ -25,7 +25,7 @@ from p2pfl.cli.experiments import (
 )
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.cli.running import following
-from p2pfl.core.errors import InputError, RunError
+from p2pfl.core.errors import InputError, RunError, SwarmMovedError
 from p2pfl.core.imports import pause_collection
 from p2pfl.experiment import Experiment
 
@@ -187,8 +187,8 @@ def peer(options: PeerOptions) -> int:
     if last is not None and (file := following.experiment_in(last)) is not None:
         options, experiment = _following_options(options, file)
     while True:
-        status, folder = _play_peer(options, experiment, last)
-        follows = following.following(folder, peer=options.name)
+        status, folder, left = _play_peer(options, experiment, last)
+        follows = following.following(folder, peer=options.name, left=left)
         if follows is None:
             return status
         file, last = follows
@@ -201,8 +201,8 @@ def _following_options(options: PeerOptions, file: Path) -> tuple[PeerOptions, E
     return made, experiment_of(made, broker=made.broker)
 
 
-def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) -> tuple[int, Path]:
-    """Play one run of a peer, new or resumed; return the exit status and the run directory."""
+def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) -> tuple[int, Path, bool]:
+    """Play one run of a peer, new or resumed; return the exit status, the run directory, and whether it left."""
     with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
@@ -217,7 +217,7 @@ def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) 
 
     urls = brokers_of_peer(experiment)
     if last is not None and folders.has_ended(last):
-        return _over(last, options), last
+        return _over(last, options), last, False
     return_freed_memory()
     check_consent(experiment, [options.name])
     resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
@@ -227,7 +227,7 @@ def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) 
     with ExitStack() as stack:
         folder, own, former = _own_tables(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
-            return _over(folder, options), folder
+            return _over(folder, options), folder, False
         compare = not options.no_baselines
         lines = view.Lines(resolved, peers=1, quiet=options.json, compares=compare)
         log = EventLog(own, now=lambda: datetime.now(UTC))
@@ -264,9 +264,13 @@ def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) 
             compare=compare,
             on_model=options.on_model,
         )
-        run_until_interrupted(playing)
+        try:
+            run_until_interrupted(playing)
+        except SwarmMovedError as moved:
+            terminal.note(str(moved))
+            return 0, folder, True
     note_comparisons(resolved)
-    return _finish(own.summary, folder, options), folder
+    return _finish(own.summary, folder, options), folder, False
 
 
 def brokers_of_peer(experiment: Experiment) -> tuple[str, ...]:

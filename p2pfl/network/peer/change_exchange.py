@@ -10,14 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from p2pfl.core.errors import DecodeError, InputError, RefusedError, StorageError, TransportError
+from p2pfl.core.errors import (
+    DecodeError,
+    InputError,
+    RefusedError,
+    StorageError,
+    SwarmMovedError,
+    TransportError,
+)
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, refusal, run_digest
+from p2pfl.experiment.changed_run import refusal
+from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, order_of, run_digest
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.start import PeerStart
 from p2pfl.network.protocol.membership.swarm_changes import HeldChange
-from p2pfl.network.protocol.wire.message_codec import answer_topic, change_topic
+from p2pfl.network.protocol.wire.message_codec import answer_topic, change_topic, order_topic
 from p2pfl.network.protocol.wire.messages import ChangeRelay
 from p2pfl.network.transport import Message
 from p2pfl.privacy.keys import Roster, fingerprint
@@ -66,6 +74,8 @@ class ChangeExchange:
         self._arrived: dict[str, ChangeRelay] = {}  # newest by neighbour; the broker has the empty name
         self._news = asyncio.Event()
         self._complained = set[tuple[str, str]]()
+        self._asked = set[str]()  # neighbours that hand over the order by which they went on
+        self.order = order_of(experiment)
 
     @classmethod
     def of(cls, start: PeerStart, experiment: Experiment, *, notify: Callable[[Notice], None]) -> Self | None:
@@ -93,9 +103,17 @@ class ChangeExchange:
         """Number of rounds after which the run ends; ``None`` as long as nobody has ordered it."""
         return self.held.last
 
-    def begin(self, round: int) -> None:
-        """Note the first round; a change that ends the run before it came too late."""
-        self.held.round = round
+    def begin(self, round: int, *, done: int) -> None:
+        """Note the first round, and how many the peer has; a change that ends the run before it came too late.
+
+        Raises
+        ------
+        SwarmMovedError
+            The others end the run before this peer could take part again.
+        """
+        self.held.round, self.held.begun = round, True
+        if self.held.last is not None and done < self.held.last <= round:
+            raise SwarmMovedError(f"the others end this run after round {self.held.last} by a change of the operator")
         if (last := self.held.last) is not None and last < round:
             self.held.reason = f"it ends the run after round {last}, and this peer goes on with round {round + 1}"
             self._complain("", self.held.reason, ordered=True)
@@ -121,9 +139,13 @@ class ChangeExchange:
         connection.take_change = self._arrive
 
         def take(message: Message) -> bool:
+            ours = message.topic in {topic, *(order_topic(self._start.swarm, peer=peer) for peer in self._asked)}
             if message.topic == topic and message.data:
                 self._arrive("", ChangeRelay(bytes(32), memoryview(bytes(message.data))))
-            return message.topic == topic
+            elif ours:
+                self.held.collect(bytes(message.data))
+                self._news.set()
+            return ours
 
         connection.diverts.append(take)
         try:
@@ -131,10 +153,16 @@ class ChangeExchange:
         except RefusedError as error:
             self._complain("", f"the broker lets nobody read them here ({error}); install the broker again")
         try:
+            if self.order is not None:  # for devices that were away
+                data = self.order.change.encode()
+                await connection.channel.publish(
+                    order_topic(self._start.swarm, peer=self._start.name), data, retain=True
+                )
             if self.held.change is not None:
                 await self._answer(self.held.change, self.held.reason)
             while True:
                 self._relay(connection)
+                await self._follow(connection)
                 await self._wait()
                 for sender in [*self._arrived]:
                     await self._take(sender, self._arrived.pop(sender))
@@ -143,9 +171,9 @@ class ChangeExchange:
             return
 
     async def _wait(self) -> None:
-        """Wait for something new, or until the change is due again."""
+        """Wait for something new, or until it is time to look at the neighbours again."""
         try:
-            async with asyncio.timeout(None if self.held.change is None else RELAY_INTERVAL):
+            async with asyncio.timeout(RELAY_INTERVAL):
                 await self._news.wait()
         except TimeoutError:
             pass
@@ -161,6 +189,7 @@ class ChangeExchange:
         if not data:
             self.held.confirm(sender, message.digest)
             return
+        self.held.collect(data)
         verdict, why, change = self.held.judge(data)
         if verdict == "new" and change is not None:
             why = await self._keep(change, data, sender=sender)
@@ -232,6 +261,32 @@ class ChangeExchange:
     def _send(self, peer: str, message: ChangeRelay) -> None:
         if self._connection is not None:
             self._connection.post(f"in/{peer}", message)
+
+    async def _follow(self, connection: Connection) -> None:
+        """End this run if most neighbours have gone on with the next one; ask those that have for their order.
+
+        Raises
+        ------
+        SwarmMovedError
+            They have, and this peer has kept the order.
+        """
+        membership, start = connection.session.membership, self._start
+        ours, there = start.me.facts["start"], membership.greeted & membership.neighbours
+        begun = {peer: membership.up[peer].facts.get("start", "") for peer in there}
+        starts = dict.fromkeys(membership.neighbours, "") | {peer: text for peer, text in begun.items() if text != ours}
+        unknown = {peer for peer, text in starts.items() if text and text not in self.held.orders}
+        if asked := sorted(unknown - self._asked):
+            self._asked.update(asked)
+            await connection.channel.subscribe(*(order_topic(start.swarm, peer=peer) for peer in asked))
+        order = self.held.moved(starts)
+        if order is None:
+            return
+        if why := await asyncio.to_thread(self._prepare, order, order.encode()):
+            self._complain("", why, ordered=True)
+            del self.held.orders[order.start]
+            return
+        by = fingerprint(self.held.operator)
+        raise SwarmMovedError(f"the others have ended this run by change {order.number} of the operator {by}")
 
     # ------------------------------------------------------------------ complaints
 

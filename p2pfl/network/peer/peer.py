@@ -20,6 +20,7 @@ from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.swarm_agreement import scale
 from p2pfl.experiment.timetable import Timetable, first_in, left_of
 from p2pfl.learning import Learner
+from p2pfl.learning.models import names_models
 from p2pfl.network.peer.change_exchange import ChangeExchange
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
@@ -407,7 +408,9 @@ class Peer:
                 raise
             await self.connection.leave(done=False)
             raise AsleepError(first_in(awake, self.clock())) from None
-        first = FirstRound(number, chosen, over)
+        order, own = None if self.changes is None else self.changes.order, plan.experiment.model.pretrained
+        new = order is not None and order.late and (own is None or names_models(own))
+        first = FirstRound(number, chosen, over, new)
         if first.late and not first.over:
             again = self.keeper.former.journal is not None
             rounds = self.plan.experiment.horizon

@@ -11,6 +11,7 @@ from p2pfl.core.tensors import torch
 from p2pfl.experiment import Plan, plain
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.experiment.file.own_code import code_digests
+from p2pfl.experiment.swarm_change import order_of
 from p2pfl.learning import learner_traits
 from p2pfl.network.peer.start import PeerStart
 from p2pfl.privacy.keys import KEY_BYTES, key_text
@@ -33,7 +34,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
         return None
     secret = store.evidence_key(lambda: start.source.bytes(KEY_BYTES, purpose="evidence", peer=start.name))
     samples = digests(plan.federation, peers=[start.name]).get("peers", {}).get(start.name)
-    experiment = plan.experiment
+    experiment, order = plan.experiment, order_of(plan.experiment)
     statement = promise(experiment, plan.protection, spent=None)["statement"]
     public = plan.asked.algorithm.additive and not learner_traits(plan.learner).private
     chain = Chain(store.evidence, start.identity, disk=store.disk)
@@ -56,6 +57,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
             public=public,
             grows=experiment.data.refresh is not None,
             follows=last_digest(former_chain(experiment.model.pretrained, start.name)),
+            change="" if order is None else order.change.digest.hex(),
         )
     )
     return witness

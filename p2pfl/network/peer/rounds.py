@@ -149,16 +149,19 @@ class FirstRound:
         Checkpoint to continue from; ``None`` at the beginning.
     over
         True if an earlier incarnation promised to release nothing more.
+    new
+        True if the run goes on from models of which this peer has none, so that it is late even in the first round.
     """
 
     round: int
     checkpoint: Checkpoint | None
     over: bool
+    new: bool = False
 
     @property
     def late(self) -> bool:
-        """True if others have played rounds that this peer has not."""
-        return self.round > self.done
+        """True if others have models of rounds that this peer has not played."""
+        return self.round > self.done or (self.new and self.checkpoint is None)
 
     @property
     def done(self) -> int:
@@ -216,7 +219,7 @@ class Rounds:
         parts.connection.submit(Tolerate(plan.experiment.transport.hurry))  # before and after, peers wait for all
         rounds = range(0) if first.over else parts.meter.since(first.round)
         if parts.changes is not None:
-            parts.changes.begin(first.round)
+            parts.changes.begin(first.round, done=first.done)
         try:
             self.state = await self._learn(rounds)
         except AsleepError as asleep:  # the others go on, and this peer comes back

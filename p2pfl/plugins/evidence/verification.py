@@ -12,7 +12,9 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from p2pfl.core.errors import InputError
+from p2pfl.core.errors import InputError, PeerError, StorageError
+from p2pfl.experiment.file.reading import KEPT, read_kept
+from p2pfl.experiment.swarm_change import order_of
 from p2pfl.plugins.evidence.recorded_chain import PeerEvidence
 from p2pfl.privacy.keys import Roster, key_text
 from p2pfl.results.evidence import (
@@ -36,6 +38,7 @@ AGREED = {
     "code": "other code",
     "roster": "another roster",
     "charge": "another charge a round",
+    "change": "another change of the swarm",
     "grows": "another word on whether data are read again",
 }
 """Facts that all peers of a run state alike when they begin, and a phrase for a peer that differs."""
@@ -144,6 +147,7 @@ def verify(
     """
     findings = [finding for own in chains for finding in _chain(own, roster)]
     findings += _agreement(chains)
+    findings += [finding for own in chains for finding in _changes(own, roster)]
     findings += [finding for own in chains for finding in _rounds(own)]
     seen = _seen(chains)
     rows, gaps = [*_rows(chains), *_participations(chains)], {own.peer: own.gaps(seen[own.peer]) for own in chains}
@@ -159,6 +163,7 @@ def verify(
         noted["totals"] |= bool(played.totals)
         noted["charges"] |= played.spent is not None
         named |= _named(played)
+    noted["change of the swarm"] = any(began.change for own in chains for began in own.beginnings)
     noted["model files"] = any(own.opens_model for own in chains)
     checked = ["chains and signatures", *(name for name, there in noted.items() if there)]
     unchecked = list[str]()
@@ -279,6 +284,24 @@ def _agreement(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
         yield from _minority(stated, phrase, round=-1)
     versions = {own.peer: {began.versions.get("p2pfl", "") for began in own.beginnings} for own in chains}
     yield from _minority(versions, "another version of p2pfl", round=-1)
+
+
+def _changes(own: PeerEvidence, roster: Roster | None) -> Iterator[Difference]:
+    """Yield that the order at hand is not the one by which a run began, or that the operator has not signed it."""
+    file = own.folder / KEPT
+    if not file.is_file() or not any(began.change for began in own.beginnings):
+        return
+    try:
+        order = order_of(read_kept(file, whole=False))
+        if order is None:
+            return  # it stayed in the folder of the run before
+        change = order.change
+        if {began.change for began in own.beginnings} != {change.digest.hex()}:
+            yield Difference(own.peer, -1, "the order of the operator is not that by which the run began")
+        elif roster is not None:
+            change.check(roster.operator, swarm=own.beginnings[0].swarm, run=None)
+    except (PeerError, StorageError) as error:
+        yield Difference(own.peer, -1, f"the order by which the run began is not valid ({error})")
 
 
 def _plain(value: object) -> Hashable:

@@ -16,8 +16,9 @@ import msgspec
 from p2pfl.core.errors import InputError, RunError, foremost
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.changed_run import followers, settings_of
 from p2pfl.experiment.file.reading import check, plain
-from p2pfl.experiment.swarm_change import SwarmChange, followers, run_digest, settings_of
+from p2pfl.experiment.swarm_change import SwarmChange, run_digest
 from p2pfl.network.peer.launch.brokers import brokers, connect
 from p2pfl.network.protocol.wire.message_codec import OPERATOR, answer_topic, change_topic, root_of
 from p2pfl.network.transport import Channel, Transport

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError, InputError, PeerError
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.changed_run import OF_OWNERS, followers
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.experiment.resolved import digest_edges
 from p2pfl.experiment.schema import ENDLESS
-from p2pfl.experiment.swarm_change import OF_OWNERS, ChangeAnswer, SwarmChange, followers, run_digest
+from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, run_digest
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.privacy.keys import Roster

@@ -88,8 +88,7 @@ def test_a_running_fleet_replaces_a_device_and_goes_on_with_another_rate(p2pfl, 
         peers["peer2"] = begin("peer2")
         peers["peer0"].until("the next run begins")
         equipped(["peer3"])
-        common = f"model.pretrained={runs('peer0')[0]}/peers/peer0.safetensors"  # the operator brings it
-        peers["peer3"] = begin("peer3", "--set", common)
+        peers["peer3"] = begin("peer3")  # it takes the model of the others
         ended = {name: each.end() for name, each in reversed(peers.items())}
     assert {name: each.status for name, each in ended.items()} == dict.fromkeys(peers, 0), ended["peer0"].err
     assert 'takes peer2 out of "plant"' in ended["peer2"].err
@@ -109,17 +108,20 @@ def changed(text):
 
 
 def followed_by_hand(p2pfl):
-    """Simulate the run and the next one, and return the directory of the latter."""
+    """Simulate the run and the next one, whose first round the new device does not play; return the last directory."""
     Path("plant.toml").write_text(PLANT.replace("rounds = 30", "rounds = 3"))
     folders = []
-    for words in (("simulate", "plant.toml"), ("next", "", *CHANGE)):
+    alone, together = next_of('learning.without=["peer3"]', rounds=1), next_of("learning.without=[]", rounds=3)
+    for words in (("simulate", "plant.toml"), ("next", "", *alone), ("next", "", *together)):
         said = p2pfl(*[folders[-1] if word == "" else word for word in words], "--no-baselines", "--json")
         assert said.status == 0, said.err
         folders.append(json.loads(said.out)["folder"])
     return Path(folders[-1])
 
 
-CHANGE = ("--set", "rounds=4", "--set", f"topology.peers={json.dumps(NEXT)}", "--set", "learning.rate=0.01")
+def next_of(without, *, rounds):
+    changes = (f"rounds={rounds}", f"topology.peers={json.dumps(NEXT)}", "learning.rate=0.01", without)
+    return [word for change in changes for word in ("--set", change)]
 
 
 def apart(one, other):

@@ -6,8 +6,10 @@ import pytest
 
 from p2pfl.cli.running.following import following, last_run
 from p2pfl.core.errors import InputError
-from p2pfl.experiment import read
-from p2pfl.experiment.swarm_change import SwarmChange, settings_of
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.approval import experiment_digest
+from p2pfl.experiment.changed_run import settings_of
+from p2pfl.experiment.swarm_change import SwarmChange, order_of
 from p2pfl.privacy.keys import Identity, Roster
 from p2pfl.results.lock import PEER_LOCK
 from wine_files import wine_file
@@ -55,12 +57,31 @@ def test_the_next_run_has_the_settings_and_the_roster_of_the_order_and_the_last_
     assert Roster.read(after.trust.roster) == roster
 
 
-def test_with_a_common_model_all_begin_with_it_so_that_a_new_peer_can_take_part(ended):
-    folder = ended("--set", "learning.consensus=true")
+def test_with_a_codec_of_differences_all_begin_with_the_common_model(ended):
+    folder = ended("--set", "learning.consensus=true", "--set", "compression.name=top_k")
     order(folder, peers=4)
     after = read(following(folder, peer="peer0")[0])
     assert after.model.pretrained == f"{folder.resolve()}/peers/peer0.safetensors"
     assert after.topology.peers == 4
+    with pytest.raises(InputError, match="peers all know one model, and peer0 was away"):
+        following(folder, peer="peer0", left=True)
+    assert (folder / "next" / "experiment.toml").is_file()  # for the model of another device
+
+
+def test_a_peer_that_left_a_run_follows_before_its_end_with_the_model_that_it_has(ended):
+    folder = ended()
+    order(folder, last=9)
+    (folder / "summary.json").unlink()
+    assert following(folder, peer="peer0") is None
+    after = read(following(folder, peer="peer0", left=True)[0])
+    assert after.model.pretrained == f"{folder.resolve()}/peers/{{peer}}.safetensors"
+    assert order_of(after).late
+    assert plan(after, only=["peer0"]).facts["start"] == order_of(after).change.start
+    (folder / "peers" / "peer0.safetensors").unlink()
+    without = read(following(folder, peer="peer0", left=True)[0])
+    assert without.model.pretrained is None
+    assert plan(without, only=["peer0"]).facts == plan(after, only=["peer0"]).facts
+    assert experiment_digest(without) == experiment_digest(after)
 
 
 def test_a_run_that_nobody_ended_by_an_order_is_followed_by_none(ended):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, run_digest, settings_of
+from p2pfl.experiment.changed_run import settings_of
+from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, run_digest
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.wire.message_codec import answer_topic, change_topic

@@ -193,11 +193,11 @@ class LiveNeighbourhood:
     async def receive_first(self, like: Rows) -> Rows | None:
         """Return the average of the neighbours' next models before sending one's own; ``None`` if it is not of models.
 
-        Only of those that were here before: two that come late do not wait for each other.
+        Only of those that were here before, so that two that come late do not wait for each other; at first, of all.
         """
         weights = self._row_weights()
         others = tuple(sorted(peer for peer in weights if peer != self.name))
-        self.connection.submit(Open((self.round, self.step), others, since=self.round - 1))
+        self.connection.submit(Open((self.round, self.step), others, since=max(self.round - 1, 0)))
         total, share = torch.zeros_like(like, dtype=torch.float64), 0.0  # [1, P]
         for sender in others:
             delivery = await self._expect(sender, keep=True)

@@ -242,6 +242,11 @@ class Membership:
         return hashlib.blake2b(msgspec.msgpack.encode(announced), digest_size=29).digest()
 
     @property
+    def changeable(self) -> bool:
+        """True if an operator may change the run, so that a neighbour may still be in the one before."""
+        return isinstance(self.trust, Roster) and bool(self.trust.operator)
+
+    @property
     def greeted(self) -> frozenset[str]:
         """Neighbours that have announced themselves and have not gone."""
         return frozenset(self.up) - self.gone - self.excluded

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from p2pfl.core.errors import DecodeError, PeerError
 from p2pfl.experiment.swarm_change import SwarmChange
+
+MAX_ORDERS = 8
+"""Largest number of orders among which a peer looks for that by which the others have gone on."""
 
 
 @dataclass
@@ -31,12 +35,14 @@ class HeldChange:
 
     Attributes
     ----------
-    round
-        Round that the peer plays, counted from 0.
+    round, begun
+        Round that the peer plays, counted from 0, and whether it plays.
     reason
         Why the peer cannot follow the change; empty if it can.
     confirmed
         Neighbours that hold it.
+    orders
+        Orders of the operator for any run of the swarm, by :attr:`SwarmChange.start`.
     """
 
     operator: bytes
@@ -45,8 +51,45 @@ class HeldChange:
     least: int = 0
     change: SwarmChange | None = None
     round: int = 0
+    begun: bool = False
     reason: str = ""
     confirmed: set[str] = field(default_factory=set)
+    orders: dict[str, SwarmChange] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.change is None:
+            return
+        if self.change.last is not None:
+            self.orders[self.change.start] = self.change
+        if self.change.run != self.run:  # by which this peer left the run
+            self.change = None
+
+    def collect(self, data: bytes) -> None:
+        """Keep what arrived if it is an order of the operator for any run: the others may have gone on by it."""
+        try:
+            change = SwarmChange.decode(data)
+            change.check(self.operator, swarm=self.swarm, run=None)
+        except (DecodeError, PeerError):
+            return
+        if change.last is not None and change.number > self.least:
+            self.orders[change.start] = change
+        while len(self.orders) > MAX_ORDERS:
+            del self.orders[min(self.orders, key=lambda start: self.orders[start].number)]
+
+    def moved(self, starts: Mapping[str, str]) -> SwarmChange | None:
+        """Return the order by which the neighbours have gone on with another run; ``None`` as long as most have not.
+
+        A single neighbour moves nobody, and a peer that holds the order itself plays to the last round.
+
+        Parameters
+        ----------
+        starts
+            By neighbour, what it announces that its run begins with; empty if it is not there.
+        """
+        if self.begun and self.last is not None:
+            return None
+        counts = Counter(starts.values())
+        return next((order for start, order in self.orders.items() if 2 * counts[start] > len(starts)), None)
 
     def judge(self, data: bytes) -> tuple[Literal["new", "known", "refused"], str, SwarmChange | None]:
         """Return the verdict on a change that arrived, the reason if it is refused, and the change; nothing is kept.

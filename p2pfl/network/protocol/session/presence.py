@@ -127,7 +127,7 @@ class Presence:
         DecodeError
             The key is not for this peer, or belongs to another incarnation.
         PeerError
-            The neighbour runs another experiment, and this peer has not begun.
+            The neighbour runs another experiment, this peer has not begun, and no operator may change that of either.
         """
         envelope, membership = self.shared.codec.envelope, self.shared.membership
         if envelope is not None and not (envelope.meets(sender) or envelope.has_settled([sender])):
@@ -138,9 +138,9 @@ class Presence:
             try:
                 self._join(sender)
             except PeerError:
-                if not membership.begun:
+                if not (membership.begun or membership.changeable):
                     raise
-                self.shared.refuse(sender, "another experiment")  # too late to stop the run for this
+                self.shared.refuse(sender, "another experiment")  # one that was away follows a change in a moment
 
     def alive(self, peer: str) -> None:
         """Note that a neighbour is alive: only its current incarnation can have sent the message that arrived."""

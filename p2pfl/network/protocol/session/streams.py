@@ -12,6 +12,7 @@ from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.entry_round import REACH
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.bounds import HEAD
+from p2pfl.network.protocol.wire.message_memory import MessageMemory
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Pulse
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox, largest_window
 from p2pfl.network.protocol.wire.trailer import Trailer
@@ -85,6 +86,7 @@ class Streams:
         self.trailers: dict[str, Trailer] = {}
         self.progress: dict[str, float] = {}
         self.refused: set[tuple[str, int]] = set()
+        self.memory = MessageMemory()
         self.most_held = 0
         mailbox.large = arrive_singly(shared.row_bytes, edges, chunk=chunk)
         mailbox.period = edges.period
@@ -115,7 +117,12 @@ class Streams:
         for outbox in self.outboxes:
             if peer in self.shared.edges.senders_in(outbox.phase):
                 inbox = Inbox(
-                    announcement.incarnation, self.window, self.shared.row_bytes, phase=outbox.phase, widest=self.chunk
+                    announcement.incarnation,
+                    self.window,
+                    self.shared.row_bytes,
+                    phase=outbox.phase,
+                    widest=self.chunk,
+                    memory=self.memory,
                 )
                 self.inboxes.setdefault((peer, outbox.phase), inbox)
 

@@ -113,6 +113,17 @@ def answer_topic(swarm: str, *, peer: str = "+") -> str:
     return f"{root_of(swarm)}/{peer}/pub/change"
 
 
+def order_topic(swarm: str, *, peer: str) -> str:
+    """Return the topic on which a peer hands over the order by which its run began, retained.
+
+    Examples
+    --------
+    >>> order_topic("clinic", peer="ada")
+    'p2pfl/v1/clinic/peer/ada/pub/order'
+    """
+    return f"{root_of(swarm)}/{peer}/pub/order"
+
+
 def root_of(swarm: str) -> str:
     """Return the topic above all topics of a run."""
     return f"p2pfl/v1/{swarm}/peer"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.wire.message_memory import MessageMemory
 from p2pfl.network.protocol.wire.messages import Ack, Chunk
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, Trailer
 from p2pfl.network.protocol.wire.wire_rows import Pieces
@@ -180,6 +181,8 @@ class Inbox:
         Which of the sender's streams this is.
     widest
         Bytes of data in a chunk, as far as is known before one has come.
+    memory
+        Memory of its messages; streams of one peer share it.
 
     Attributes
     ----------
@@ -192,6 +195,7 @@ class Inbox:
     largest: int
     phase: int = 0
     widest: int = 0
+    memory: MessageMemory = field(default_factory=MessageMemory)
     next: int = 0
     granted: int = INITIAL
     reported: tuple[int, int] = (-1, 0)
@@ -266,7 +270,7 @@ class Inbox:
             # Of the messages in a window the first and the last may reach beyond it, those between lie within.
             if self.reserved + chunk.total > 2 * self.largest + self.window * self.widest:
                 raise DecodeError("too many messages of the stream are incomplete at once")
-            part = _Partial(np.empty(chunk.total, np.uint8), chunk.total)
+            part = _Partial(self.memory.take(chunk.total), chunk.total)
             self._partial[chunk.first] = part
         if len(part.buffer) != chunk.total:
             raise DecodeError("the chunks of a message disagree on its length")

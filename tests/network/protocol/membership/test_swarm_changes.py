@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.experiment.swarm_change import MAX_BYTES, ChangeAnswer, SwarmChange
-from p2pfl.network.protocol.membership.swarm_changes import HeldChange
+from p2pfl.network.protocol.membership.swarm_changes import MAX_ORDERS, HeldChange
 from p2pfl.privacy.keys import Identity
 
 OPERATOR, OTHER = Identity(bytes(range(32))), Identity(bytes([9] * 32))
@@ -84,6 +84,47 @@ def test_a_change_that_the_peer_cannot_follow_does_not_end_its_run():
     held = holding()
     held.hold(change(last=5), reason="its owner does not agree")
     assert held.last is None
+
+
+def test_a_peer_leaves_its_run_once_most_neighbours_show_that_they_have_gone_on_by_a_signed_order():
+    other, held = change(2, last=9, run="b" * 64), holding()
+    for made in (other, change(3, run="b" * 64), change(4, last=9, operator=OTHER), change(5, last=9, swarm="ward")):
+        held.collect(made.encode())
+    held.collect(b"garbage")
+    assert [*held.orders] == [other.start]
+    shown = {"ada": other.start, "bob": "", "cyd": other.start, "dan": "the first model"}
+    assert held.moved(shown) is None  # half of them are not most
+    assert held.moved({**shown, "bob": other.start}) == other
+    assert held.moved(dict.fromkeys(shown, change(4, last=9, operator=OTHER).start)) is None  # no operator signed it
+    assert held.moved({}) is None
+    assert held.last is None  # it ends nothing by itself
+
+
+def test_a_peer_that_plays_and_holds_the_order_itself_plays_to_the_last_round_whoever_has_gone_on():
+    order = change(last=5)
+    held = holding(order)
+    assert held.moved({"ada": order.start}) is None  # nobody has collected it
+    held.collect(order.encode())
+    assert held.moved({"ada": order.start}) == order  # it was killed, and the others are gone
+    held.begun = True
+    assert held.moved({"ada": order.start}) is None
+
+
+def test_an_order_of_another_run_that_a_peer_has_kept_ends_none_of_its_rounds():
+    order = change(2, last=5, run="b" * 64)
+    held = HeldChange(OPERATOR.public, "plant", RUN, 2, order)
+    assert (held.change, held.last) == (None, None)
+    assert held.moved({"ada": order.start}) == order
+
+
+def test_orders_that_this_device_has_followed_before_and_a_flood_of_signed_ones_lead_nowhere_new():
+    held = holding(least=4)
+    held.collect(change(4, last=9).encode())
+    assert not held.orders
+    made = [change(number, last=9) for number in range(5, 5 + 2 * MAX_ORDERS)]
+    for each in made:
+        held.collect(each.encode())
+    assert [*held.orders] == [each.start for each in made[-MAX_ORDERS:]]
 
 
 def test_neighbours_count_as_holding_it_by_its_digest_alone():
