@@ -5,10 +5,15 @@ from collections import deque
 from p2pfl.network.protocol.interface.effects import Concluded, Missing, Publish, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, ReportAttempt, Try
-from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts, Vote
+from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts, Reports, Vote
 from sessions import LIFE, announced, arrived, heartbeat, session
 
 NAMES = ("ada", "bob", "dan", "eve")
+
+
+def own_report(name, message):
+    """Return whether a message contains the sender's report alone."""
+    return isinstance(message, Reports) and [each.member for each in message.reports] == [name]
 
 
 class Swarm:
@@ -22,6 +27,7 @@ class Swarm:
         self.mute = ""  # whose messages are lost
         self.lost = set()  # peers to which all messages are lost
         self.withholders = set()  # which send no acceptance
+        self.idle = set()  # which send nothing but their report while they own the committee
         for name in names:
             self.ask(name, Try(0, attempt, names))
 
@@ -46,6 +52,8 @@ class Swarm:
                 case Store():
                     self.queue.append((name, Stored()))
                 case Publish(_, Vote(final=False)) if name in self.withholders:
+                    continue
+                case Publish(_, message) if name in self.idle and name == self.owner and not own_report(name, message):
                     continue
                 case Publish(place, message) if isinstance(message, OfVerdicts):
                     self.sent.append((name, message))

@@ -292,7 +292,10 @@ def _averaged(end: End) -> str:
     if end.setting.weighted:
         if end.plan.experiment.horizon > 1:
             return ""  # they begin anew in each round
-        entries = [_entry(end, name, end.flows(name) or {}) for name in end.plan.topology.peers]
+        flows = {name: end.flows(name) for name in end.plan.topology.peers}
+        if None in flows.values():
+            return ""  # nothing is conserved
+        entries = [_entry(end, name, each or {}) for name, each in flows.items()]
         weights[:, :, 0] = torch.tensor([(each.share, each.mass) for each in entries], dtype=rows.dtype).T
     (before, after), (shares, masses) = (end.goals, rows), weights
     off = float(((after * masses).sum(0) / masses.sum() - (before * shares).sum(0) / shares.sum()).abs().max())

@@ -78,6 +78,9 @@ class Settlement:
         See :class:`~p2pfl.network.protocol.agreement.agreement.Agreement`.
     withholders
         Members for whose acceptance this peer does not wait, because they have withheld one before.
+    passed
+        Ballots that the owner has let pass. All members send their reports to the committee at once if there was one,
+        and half as long is left to the owner each time.
 
     Examples
     --------
@@ -99,6 +102,7 @@ class Settlement:
     sign: Sign = field(default=empty_signature, repr=False)
     incarnation: int = 0
     withholders: frozenset[str] = frozenset()
+    passed: int = 0
     agreement: Agreement = field(init=False)
     failed: str | None = None
     """Member that has reported the first failure that this peer knows of."""
@@ -226,6 +230,19 @@ class Settlement:
         return frozenset(self.committee.members) - self.accepted - self._gone - {self.me}
 
     @property
+    def passed_ballot(self) -> bool | None:
+        """True if another ballot than that of the owner has decided that the attempt counts; ``None`` without that."""
+        outcome, decision = self.outcome, self.decision
+        if outcome is None or decision is None or not outcome.committed:
+            return None
+        return decision.votes[0].ballot != self.committee.first
+
+    @property
+    def proposed(self) -> bool:
+        """True if this member has what the owner has proposed in its ballot."""
+        return self.committee.owner in self._accepted
+
+    @property
     def silent(self) -> frozenset[str]:
         """Other members whose report this peer does not have."""
         return frozenset(self.members) - self._reports.keys() - {self.me}
@@ -235,7 +252,7 @@ class Settlement:
     def _audience(self, *, first: bool) -> Collection[str]:
         """Return who receives this member's report; ``first`` if it is the first failure that this one knows of."""
         seats, owner = self.committee.members, self.committee.owner
-        to = seats if owner in self._gone else (owner,)
+        to = seats if self.passed or owner in self._gone else (owner,)
         if not first:
             return to
         return self.members if self.me in self._heralds or self._all_seated else {*to, *self._heralds}
@@ -356,7 +373,7 @@ class Settlement:
             effects += self._handle(Believe(questioned), now=now)
         effects += self._insist(now=now)
         if not self._doubted and self._ready < math.inf:
-            due = self._ready + (0 if self.committee.owner in self._gone else PAUSES * self.pause)
+            due = self._ready + (0 if self.committee.owner in self._gone else self._doubt_pauses * self.pause)
             effects += self._begin_doubt(now=now) if now >= due else [TickAt(due)]
         return effects
 
@@ -377,6 +394,11 @@ class Settlement:
         if missing <= self._gone | self.withholders or now >= due:
             return self._handle(Certify(), now=now)
         return [TickAt(due)]
+
+    @property
+    def _doubt_pauses(self) -> float:
+        """Pauses that the owner has to decide once all reports are there."""
+        return max(GRACE, PAUSES / 2 ** min(self.passed, PAUSES / GRACE))
 
     def _begin_doubt(self, *, now: float) -> list[Effect]:
         """Begin to decide without the owner, and let the others know the reports that they may lack."""

@@ -48,8 +48,8 @@ def test_each_owner_names_the_member_the_first_second_and_fourth_time():
     said = news(swarm)
     for name, each in said.items():
         if name == "bob":
-            continue  # its proposals are not sent either
-        mine = [round for round, owner in enumerate(owners[:-1]) if owner == name]  # of the last one nobody knows yet
+            continue  # its proposals are not sent either, which the others name in the same way
+        mine = [round for round, owner in enumerate(owners[:-1]) if owner in {name, "bob"}]  # and not of the last one
         assert [(found.member, found.round, found.times) for found in each] == [
             ("bob", mine[times - 1], times) for times in (1, 2, 4, 8, 16) if times <= len(mine)
         ]
@@ -80,3 +80,44 @@ def test_nobody_is_named_where_all_accept_or_one_dies():
         swarm.ask(name, Try(10, 1, left))
     swarm.settle()
     assert {name: swarm.sessions[name].take_withheld() for name in left} == {name: [] for name in left}
+
+
+def idle_swarm(names, idle):
+    """Return a swarm of which one member sends its report to all at once, and as an owner nothing else."""
+    swarm = Swarm(names=names)
+    swarm.idle = {idle}
+    swarm.sessions[idle].commits.ballots.withholders.passed[idle] = 1
+    swarm.settle()
+    return swarm
+
+
+@pytest.mark.parametrize("names", [NAMES, SEVEN])
+def test_an_owner_that_sends_nothing_but_its_report_delays_rounds_less_and_less(names):
+    swarm = idle_swarm(names, names[1])
+    played, delays = rounds(swarm, 60, first=1), [4.0, 1.0, 0.5, 0.25]
+    for round, (owner, seconds) in enumerate(played):
+        if owner == names[1]:
+            known = sum(
+                before == owner for before, _ in played[: max(0, round - 1)]
+            )  # of the last one nobody knows yet
+            assert seconds == pytest.approx(delays[min(known, 3)], abs=0.11), round
+    assert sum(owner == names[1] for owner, _ in played) > 4
+
+
+def test_each_other_member_of_the_committee_names_an_owner_that_sends_nothing_but_its_report():
+    swarm = idle_swarm(NAMES, "bob")
+    owned = [round for round, (owner, _) in enumerate(rounds(swarm, 40, first=1)[:-1], start=1) if owner == "bob"]
+    expected = [("bob", owned[times - 1], times) for times in (1, 2, 4, 8, 16) if times <= len(owned)]
+    said = news(swarm)
+    assert [[(*each,) for each in said[name]] for name in ("ada", "dan", "eve")] == [expected] * 3
+
+
+def test_an_owner_that_leads_decisions_again_has_its_time_back():
+    swarm = idle_swarm(NAMES, "bob")
+    rounds(swarm, 20, first=1)
+    assert swarm.sessions["ada"].commits.ballots.withholders.passed["bob"] > 1
+    swarm.idle = set()
+    rounds(swarm, 60, first=21)
+    assert {
+        name: each.commits.ballots.withholders.passed["bob"] for name, each in swarm.sessions.items()
+    } == dict.fromkeys(NAMES, 0)

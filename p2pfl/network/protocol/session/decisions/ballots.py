@@ -76,16 +76,17 @@ class Ballots:
 
     def begin(self, place: Place, members: tuple[str, ...]) -> Settlement:
         """Open the settlement of an attempt, with the record of an earlier incarnation if there is one."""
-        me = self.shared.me
+        me, committee = self.shared.me, draw_committee(members, place, swarm=self.shared.codec.swarm)
         self.open[place] = Settlement(
             me.peer,
             place,
             members,
-            draw_committee(members, place, swarm=self.shared.codec.swarm),
+            committee,
             self._kept.pop(place, BLANK),
             sign=self.statements.sign,
             incarnation=me.incarnation,
             withholders=frozenset(self.withholders.last),
+            passed=self.withholders.passed[committee.owner],
         )
         return self.open[place]
 

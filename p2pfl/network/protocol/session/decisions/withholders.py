@@ -1,4 +1,4 @@
-"""Members of committees that withhold their acceptance from this peer."""
+"""Members of committees that withhold their acceptance from this peer, or let their own ballot pass."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ class Withholders:
     ----------
     last
         Those that did so in the last attempt whose committee they formed with this peer as its owner.
+    passed
+        By owner, attempts that counted by another ballot, less those that counted by its own.
     """
 
     last: set[str] = field(default_factory=set)
+    passed: Counter[str] = field(default_factory=Counter)
     _times: Counter[str] = field(default_factory=Counter)
     _news: list[Withheld] = field(default_factory=list)
 
@@ -41,8 +44,14 @@ class Withholders:
         present
             Members that are there and have not restarted; others may have had no time to accept.
         """
-        withheld = settlement.withheld & present
+        owner, withheld = settlement.committee.owner, settlement.withheld & present
         self.last = (self.last - settlement.accepted) | withheld
+        if settlement.passed_ballot is False:
+            self.passed[owner] = max(0, self.passed[owner] - 1)
+        elif settlement.passed_ballot and owner in present - {settlement.me}:
+            self.passed[owner] += 1
+            if settlement.seated and not settlement.proposed:
+                withheld |= {owner}
         for member in sorted(withheld):
             self._times[member] += 1
             times = self._times[member]
