@@ -86,7 +86,7 @@ def test_who_waits_for_a_neighbour_announces_itself_more_and_more_rarely():
         ada.presence.introduce()
         sent += [(heartbeat, each.place) for each in ada.shared.effects]
     keys, announcements = ([at for at, each in sent if each == place] for place in ("in/bob", "state"))
-    assert keys == [1, 2, 4, 8, 16, 32, 64]
+    assert keys == [1, 2, 4, 8, 16, 32, 48, 64]
     assert announcements == keys[2:]  # all peers receive them
 
 

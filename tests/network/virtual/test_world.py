@@ -212,7 +212,7 @@ MUTANTS = {
     "all peers have the same weight": (Averaging, "masses", equally, WEIGHTED),
     "nobody says that it is back": (Presence, "come_back", nothing, [26, 32]),
     "terms are masked for incarnations that have ended": (SumSender, "_check", lambda *_: None, [429, 621]),
-    "who comes back after its end says what nobody can read": (Journal, "over", False, [272]),
+    "who comes back after its end says what nobody can read": (Journal, "over", False, [607]),
     "nobody says what an earlier life may have left open": (end, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [1684, 2101]),
     "a peer adds its numbers to a total twice": (Convergecast, "contribute", twice, TOTALS),

@@ -14,6 +14,9 @@ from p2pfl.network.protocol.wire.messages import Announcement, Claim, Key
 ASKED = 2
 """Number of times that a neighbour is asked for a sign of life before another key may take over its name."""
 
+RAREST = 16
+"""Most heartbeats between two repetitions: a broker may lose several, and a peer waits a limited time for others."""
+
 SPARED = 4
 """Heartbeats after which a peer that has not begun announces itself again; all peers receive each announcement."""
 
@@ -263,5 +266,5 @@ class Presence:
 
 
 def _is_due(count: int, *, least: int = 1) -> bool:
-    """Return whether to repeat something at this heartbeat: the first, the second, the fourth and so on."""
-    return count >= least and count.bit_count() == 1
+    """Return whether to repeat something at this heartbeat: the first, second, fourth, ..., and each ``RAREST``-th."""
+    return count >= least and (count.bit_count() == 1 or count % RAREST == 0)
