@@ -76,20 +76,6 @@ def test_who_has_begun_says_hello_again_to_a_neighbour_that_does_not_answer():
     assert [(each.place, each.retain) for each in ada.shared.effects] == [("state", True), ("in/bob", False)]
 
 
-def test_who_waits_for_a_neighbour_announces_itself_more_and_more_rarely():
-    """Else each of many peers that wait for the last one announces itself to all others every second."""
-    ada = session(envelope=SimpleNamespace(meets=lambda peer: peer == "bob", handover=lambda _: None))
-    ada.membership.up["bob"] = Announcement("bob", 1, "up")
-    sent = []
-    for heartbeat in range(1, 65):
-        ada.shared.effects.clear()
-        ada.presence.introduce()
-        sent += [(heartbeat, each.place) for each in ada.shared.effects]
-    keys, announcements = ([at for at, each in sent if each == place] for place in ("in/bob", "state"))
-    assert keys == [1, 2, 4, 8, 16, 32, 48, 64]
-    assert announcements == keys[2:]  # all peers receive them
-
-
 def test_who_stood_still_while_it_waited_for_its_claim_claims_again():
     ada, now = session(), 0.0
     ada.handle(Enter(limit=2**20), now=now)

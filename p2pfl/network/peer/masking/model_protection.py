@@ -135,7 +135,7 @@ class ModelProtection:
         self._share()
 
     def masks(self) -> Masks:
-        """Return masks with every partner that came; the same ones as long as these have the same keys."""
+        """Return masks with every neighbour that came; the same ones as long as these have the same keys."""
         publics = self._publics()
         if self._masks is None or publics != self._masks[0]:
             protection = self.plan.protection
@@ -182,22 +182,16 @@ class ModelProtection:
             self._charge(round)  # here, where rolls are heard that change what it costs
 
     def _secrets(self, epochs: Mapping[str, bytes] | None = None) -> dict[Edge, bytes]:
-        """Return what is shared with every partner that came, in these epochs; without them, what all follow from."""
+        """Return what is shared with every neighbour that came, in these epochs; without them, what all follow from."""
         return neighbour_secrets(self.key, peer=self.name, publics=self._publics(), run=self.agreed, epochs=epochs)
 
-    @property
-    def _partners(self) -> set[str]:
-        """Peers that came, of those with which this peer masks or adds up."""
-        graph, came = self.plan.protection.graph, self.membership.proven
-        return came & {*graph.neighbours(self.name)} if self.plan.masked else came
-
     def _publics(self) -> dict[str, bytes]:
-        """Return the public key of every partner that came."""
-        return {peer: self.membership.up[peer].key for peer in self._partners}
+        """Return the public key of every neighbour that came."""
+        return {peer: self.membership.up[peer].key for peer in self.membership.proven}
 
     def _epochs(self) -> dict[str, bytes]:
-        """Return the present epoch with every partner that came."""
-        return {peer: self.membership.epoch(peer) for peer in self._partners}
+        """Return the present epoch with every neighbour that came."""
+        return {peer: self.membership.epoch(peer) for peer in self.membership.proven}
 
     def _share(self) -> None:
         """Pass the secrets to the part that computes secure sums."""

@@ -8,7 +8,6 @@ from p2pfl.network.protocol.interface.effects import SLOW, Parse, ProcessSum, Ta
 from p2pfl.network.protocol.interface.events import Read, Received, SumRefused
 from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.network.protocol.session.decisions.commits import Commits
-from p2pfl.network.protocol.session.decisions.signed_statements import PLACE as ACCOUNT
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.session_totals import Totals
@@ -64,14 +63,12 @@ class MessageReceiver:
         codec, data = self.shared.codec, event.data
         address = codec.address(event.topic)
         sender, state = address.sender, address.state
-        sealed = codec.is_sealed(data)
         if state and not data:
             return  # cleared after a goodbye
-        if sealed and address.place == ACCOUNT and sender == self.shared.me.peer:
-            return  # this peer's own: a filter for the statements of all peers covers them as well
         if len(data) > codec.largest:
             self._refuse(sender, _long(data, most=codec.largest), state=state)
             return
+        sealed = codec.is_sealed(data)
         if not sealed and not self.shared.admit(sender, authentic=False):
             return
         try:

@@ -24,8 +24,8 @@ class Neighbours:
     def places(self) -> tuple[str, ...]:
         """Return the topics of neighbours to subscribe to first; ``Presence`` handles their announcements."""
         shared = self.shared
-        accounts = shared.places("account", of=shared.membership.neighbours) if shared.ledgers.kept else ()
-        return (*accounts, *self.streams.places)
+        accounts = sorted(shared.membership.neighbours) if shared.ledgers.kept else ()
+        return (*(f"{peer}/account" for peer in accounts), *self.streams.places)
 
     def join(self, peer: str) -> None:
         """Open the streams to and from a live neighbour, and grant it credit to send."""

@@ -14,12 +14,6 @@ from p2pfl.network.protocol.wire.messages import Announcement, Claim, Key
 ASKED = 2
 """Number of times that a neighbour is asked for a sign of life before another key may take over its name."""
 
-RAREST = 16
-"""Most heartbeats between two repetitions: a broker may lose several, and a peer waits a limited time for others."""
-
-SPARED = 4
-"""Heartbeats after which a peer that has not begun announces itself again; all peers receive each announcement."""
-
 
 class Presence:
     """Announcements, Last Wills, and the introductions in which neighbours exchange keys.
@@ -49,14 +43,13 @@ class Presence:
         self.turn = 0
         self.left = False
         self._wills: dict[str, tuple[float, Announcement]] = {}  # by neighbour: arrival time and Last Will
-        self._asked = Counter[str]()  # by neighbour: heartbeats since its current announcement, without its keys
-        self._lacking = 0  # heartbeats since this peer last knew all neighbours
+        self._asked = Counter[str]()  # by neighbour: requests to answer since its current announcement
 
     # ------------------------------------------------------------------ this peer
 
     def places(self) -> tuple[str, ...]:
         """Return the topics of announcements to subscribe to."""
-        return self.shared.places("state", of={self.shared.me.peer, *self.shared.membership.neighbours})
+        return tuple(f"{peer}/state" for peer in (self.shared.me.peer, *sorted(self.shared.membership.neighbours)))
 
     def announce(self, *, answers: bytes = b"") -> None:
         """Announce this peer, unless it has sent its goodbye."""
@@ -135,7 +128,7 @@ class Presence:
         envelope, membership = self.shared.codec.envelope, self.shared.membership
         if envelope is not None and not (envelope.meets(sender) or envelope.has_settled([sender])):
             envelope.meet(membership.up[sender])  # it knows of an edge that this peer does not know yet
-        if envelope is not None and envelope.receive(sender, key) and (not key.have or self._is_near(sender)):
+        if envelope is not None and envelope.receive(sender, key):
             self.shared.publish(f"in/{sender}", envelope.handover(sender))
         if sender not in membership.proven:
             try:
@@ -160,56 +153,24 @@ class Presence:
                     self._follow(will, again=True)
 
     def introduce(self) -> None:
-        """Repeat unanswered keys, and announce this peer again if a neighbour may have missed its announcement.
-
-        It does so more and more rarely: a hundred peers that wait for one more, and that all announce themselves to all
-        others every second, keep a broker busier than the rest of the start.
-        """
+        """Repeat unanswered keys, and announce this peer again if a neighbour may have missed its announcement."""
         envelope, membership = self.shared.codec.envelope, self.shared.membership
         if envelope is None:
             return
-        waiting = [
-            peer
-            for peer in sorted(membership.greeted)
-            if envelope.meets(peer) and (self._is_near(peer) or not envelope.reads(peer))
-        ]
-        lacks = bool(waiting or (membership.absent and not membership.begun))
-        self._lacking = self._lacking + 1 if lacks else 0
-        if _is_due(self._lacking, least=1 if membership.begun else SPARED):
+        waiting = [peer for peer in sorted(membership.greeted) if envelope.meets(peer)]
+        if waiting or (membership.absent and not membership.begun):
             self.announce()  # a peer may have missed or overwritten the retained announcement
         for peer in waiting:
             self._asked[peer] += 1
             if self._asked[peer] >= ASKED:
                 membership.unanswered.add(peer)
-            if _is_due(self._asked[peer]):
-                self.shared.publish(f"in/{peer}", envelope.handover(peer))
+            self.shared.publish(f"in/{peer}", envelope.handover(peer))
 
     @property
     def acquainted(self) -> bool:
-        """True if this peer can read all present peers, and knows that those on its edges can read it."""
-        envelope, shared = self.shared.codec.envelope, self.shared
-        return envelope is None or envelope.has_settled(shared.membership.present & shared.edges.neighbours)
-
-    def introduce_first(self) -> None:
-        """Hand this peer's key to those that wait for it, once they know its announcement."""
+        """True if this peer and all present peers can read each other's messages."""
         envelope = self.shared.codec.envelope
-        for peer in sorted(self.shared.membership.greeted):
-            if envelope is not None and envelope.meets(peer) and self._begins(peer):
-                self.shared.publish(f"in/{peer}", envelope.handover(peer))
-
-    def _begins(self, peer: str) -> bool:
-        """Return whether this end of an edge hands over its key first, so that the two keys do not cross.
-
-        The other end refuses a key as long as it does not know this peer's announcement.
-        """
-        return self.naming.inside and self.shared.me.peer < peer
-
-    def _is_near(self, peer: str) -> bool:
-        """Return whether models pass between this peer and another; they wait until both know that both can read.
-
-        For others one key each way is enough: what a peer cannot read because it lacks a key is asked for again.
-        """
-        return peer in self.shared.edges.neighbours
+        return envelope is None or envelope.has_settled(self.shared.membership.present)
 
     def _is_doubtful(self, announcement: Announcement) -> bool:
         """Return whether a peer may be alive despite its Last Will.
@@ -255,16 +216,10 @@ class Presence:
         else:
             self._asked.pop(peer, None)
             envelope.meet(announcement)
-            if self._begins(peer):
-                self.shared.publish(f"in/{peer}", envelope.handover(peer))
+            self.shared.publish(f"in/{peer}", envelope.handover(peer))
 
     def _join(self, peer: str) -> None:
         self.shared.membership.prove(peer)
         if peer in self.shared.membership.proven:
             self.joined.add(peer)
             self.neighbours.join(peer)
-
-
-def _is_due(count: int, *, least: int = 1) -> bool:
-    """Return whether to repeat something at this heartbeat: the first, second, fourth, ..., and each ``RAREST``-th."""
-    return count >= least and (count.bit_count() == 1 or count % RAREST == 0)

@@ -113,7 +113,6 @@ class Session:
         commits: bool = False,
     ) -> None:
         codec.bound(plausible.largest(row_bytes))
-        codec.listeners = edges.neighbours
         ledgers = PeerLedgers(membership.me.peer) if ledgers is None else ledgers
         self.shared = shared = Shared(codec, membership, mailbox, edges, ledgers, row_bytes, patience, last)
         shared.timeouts.longest_pause = longest_pause
@@ -358,7 +357,6 @@ class Session:
         self.leaving.confirm(receipt)
         self.naming.confirm(receipt)
         if receipt == "announced":
-            self.presence.introduce_first()
             self._looked = self.shared.now
             self._beat = self.shared.now + PULSE
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -111,11 +110,6 @@ class Shared:
     def rounds(self) -> int:
         """Number of rounds of the experiment."""
         return self.last - plausible.AFTER
-
-    def places(self, place: str, *, of: Collection[str]) -> tuple[str, ...]:
-        """Return the topics of one place of peers; one filter stands for all peers of the run."""
-        everybody = len(self.membership.neighbours) + 1 == self.edges.peers
-        return (f"+/{place}",) if everybody else tuple(f"{peer}/{place}" for peer in sorted(of))
 
     @property
     def running(self) -> bool:

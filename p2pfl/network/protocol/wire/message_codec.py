@@ -145,8 +145,6 @@ class MessageCodec:
         Envelope that seals messages to neighbours; without it, the broker can read them.
     largest
         Size in bytes of the largest payload that the codec opens.
-    listeners
-        Neighbours that receive this peer's models and heartbeats; ``None`` for all that it has met.
     """
 
     swarm: str
@@ -154,7 +152,6 @@ class MessageCodec:
     identity: Identity | None = None
     envelope: Envelope | None = None
     largest: int = UNBOUNDED
-    listeners: frozenset[str] | None = None
 
     @cached_property
     def root(self) -> str:
@@ -178,9 +175,7 @@ class MessageCodec:
             return encode(message).ljust(size, b"\0")
         if isinstance(message, ForOne):
             return self.envelope.seal_for(path.removeprefix("in/"), message)
-        if path.startswith("in/"):
-            return self.envelope.seal(message, to=[path[3:]])
-        return self.envelope.seal(message, to=self.listeners if path.startswith("pub/") else None)
+        return self.envelope.seal(message, to=[path[3:]] if path.startswith("in/") else None)
 
     def announcement(self, status: Status, *, answers: bytes = b"", turn: int = 0, done: bool = False) -> Announcement:
         """Return the announcement with a status, signed if there is an identity."""

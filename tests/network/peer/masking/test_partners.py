@@ -6,7 +6,6 @@ import pytest
 
 from p2pfl.core.errors import CoverError, ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer.masking import model_protection
 from p2pfl.network.peer.masking.mask_cover import MaskCover
 from p2pfl.network.protocol.ledgers.mask_slots import MaskSlots, Slot
 from p2pfl.network.transport import MemoryTransport
@@ -139,18 +138,3 @@ def test_a_mask_graph_with_too_few_partners_is_refused():
     plan(read(SMALL, changes=[*star, "privacy.partners=1"]))
     plan(read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *MASKED]))
     assert ring(3).neighbours("peer0") == ("peer1", "peer2")
-
-
-async def test_a_peer_agrees_on_masks_with_its_partners_alone_although_it_knows_all_members(monkeypatch):
-    agreed = {}
-    secrets = model_protection.neighbour_secrets
-
-    def counted(own, *, peer, publics, **given):
-        agreed.setdefault(peer, []).append({*publics})
-        return secrets(own, peer=peer, publics=publics, **given)
-
-    monkeypatch.setattr(model_protection, "neighbour_secrets", counted)
-    changes = ["topology.kind=ring", "topology.peers=6", "privacy.mode=pairwise", "rounds=1", "gossip.steps=1"]
-    await live(read(SMALL, changes=changes), MemoryTransport())
-    partners = {peer: {*ring(6).neighbours(peer)} for peer in ring(6).peers}
-    assert {peer: each for peer, (each, *_) in agreed.items()} == partners
