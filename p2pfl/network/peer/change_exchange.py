@@ -21,7 +21,7 @@ from p2pfl.core.errors import (
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.changed_run import refusal
-from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, order_of, run_digest
+from p2pfl.experiment.swarm_change import ChangeAnswer, RunOrder, SwarmChange, order_of, run_digest
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.start import PeerStart
 from p2pfl.network.protocol.membership.swarm_changes import HeldChange
@@ -49,6 +49,8 @@ class ChangeExchange:
         What it holds.
     experiment
         Experiment of the run.
+    order
+        Order by which the run began; ``None`` if no change of the swarm began it.
     folder
         Directory of the run; ``None`` if it keeps none.
     followed
@@ -63,6 +65,7 @@ class ChangeExchange:
         held: HeldChange,
         experiment: Experiment,
         *,
+        order: RunOrder | None,
         folder: Path | None,
         followed: Path | None,
         notify: Callable[[Notice], None],
@@ -75,7 +78,7 @@ class ChangeExchange:
         self._news = asyncio.Event()
         self._complained = set[tuple[str, str]]()
         self._asked = set[str]()  # neighbours that hand over the order by which they went on
-        self.order = order_of(experiment)
+        self.order = order
 
     @classmethod
     def of(cls, start: PeerStart, experiment: Experiment, *, notify: Callable[[Notice], None]) -> Self | None:
@@ -93,8 +96,10 @@ class ChangeExchange:
         folder = None if store is None else store.folder.parent
         followed = None if keys is None else Path(keys) / f"{start.name}{ENDING}"
         change = None if store is None else read_change(store.folder, start.name)
-        held = HeldChange(roster.operator, start.swarm, run_digest(start.me.facts), _number(followed), change)
-        return cls(start, held, experiment, folder=folder, followed=followed, notify=notify)
+        order = order_of(experiment)
+        least = max(_number(followed), 0 if order is None else order.change.number)
+        held = HeldChange(roster.operator, start.swarm, run_digest(start.me.facts), least, change)
+        return cls(start, held, experiment, order=order, folder=folder, followed=followed, notify=notify)
 
     # ------------------------------------------------------------------ for the rounds
 
@@ -171,7 +176,7 @@ class ChangeExchange:
             return
 
     async def _wait(self) -> None:
-        """Wait for something new, or until it is time to look at the neighbours again."""
+        """Wait for something new, or until it is time to check the neighbours again."""
         try:
             async with asyncio.timeout(RELAY_INTERVAL):
                 await self._news.wait()

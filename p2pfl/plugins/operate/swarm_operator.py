@@ -217,8 +217,8 @@ class SwarmView:
     def ahead(self, names: Sequence[str]) -> dict[str, int]:
         """Return the rounds of peers that state to be further than neighbours who wait for each other can be.
 
-        A peer is at most as many rounds ahead of another one as there are edges between them. No single peer moves the
-        median of all, so none sets the last round of the others.
+        A peer is at most as many rounds ahead of another one as there are edges between them. Whatever a single peer
+        states, the median of all is no larger than a round of another one, so none sets the last round of the others.
         """
         claims = self._claims(names)
         most = sorted(claims.values())[(len(claims) - 1) // 2] + len(claims) + MARGIN if claims else 0

@@ -8,7 +8,7 @@ import torch
 
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.changed_run import settings_of
-from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, run_digest
+from p2pfl.experiment.swarm_change import NEXT, ORDER, ChangeAnswer, RunOrder, SwarmChange, run_digest
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.wire.message_codec import answer_topic, change_topic
@@ -155,6 +155,20 @@ def test_a_change_that_nobody_signed_or_for_another_run_ends_nothing_and_is_not_
         assert not notices or not of_kind(notices, "ChangeTaken")
         assert answers == {}
         assert not [*(tmp_path / str(number)).glob("*/peers/*.change")]
+
+
+def test_a_run_that_an_order_began_is_left_by_a_later_order_alone_whatever_most_neighbours_show(tmp_path):
+    folder = tmp_path / NEXT
+    folder.mkdir()
+    experiment = read(SMALL, changes=[*CHANGES, f"trust.roster='{folder}/roster.toml'"])
+    begun = SwarmChange.decode(change("a" * 64, experiment, number=4))
+    (folder / ORDER).write_bytes(RunOrder(change=begun, late=False).encode())
+    held = peer_of(NAMES[0], experiment, MemoryTransport(), tmp_path, notices=[]).changes.held
+    for number in (3, 4, 5):
+        order = change("b" * 64, experiment, number=number)
+        held.collect(order)
+        left = held.moved(dict.fromkeys(NAMES[1:], SwarmChange.decode(order).start))
+        assert (left is not None) == (number == 5)
 
 
 @pytest.mark.slow

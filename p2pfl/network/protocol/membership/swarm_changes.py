@@ -29,7 +29,7 @@ class HeldChange:
     swarm, run
         Name of the swarm, and digest of its run.
     least
-        Largest number of an order that this device has followed before; a change must have a larger one.
+        Largest number of an order that this device has followed, or by which its run began; a change has a larger one.
     change
         Change that an earlier incarnation of the peer held.
 
@@ -79,7 +79,7 @@ class HeldChange:
     def moved(self, starts: Mapping[str, str]) -> SwarmChange | None:
         """Return the order by which the neighbours have gone on with another run; ``None`` as long as most have not.
 
-        A single neighbour moves nobody, and a peer that holds the order itself plays to the last round.
+        One of several neighbours moves nobody, and a peer that holds the order itself plays to the last round.
 
         Parameters
         ----------
