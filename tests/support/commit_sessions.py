@@ -28,6 +28,7 @@ class Swarm:
         self.lost = set()  # peers to which all messages are lost
         self.withholders = set()  # which send no acceptance
         self.idle = set()  # which send nothing but their report while they own the committee
+        self.evasive = ""  # whose reports all but the owner receive
         for name in names:
             self.ask(name, Try(0, attempt, names))
 
@@ -59,6 +60,8 @@ class Swarm:
                     self.sent.append((name, message))
                     self.places.append(place)
                     to = [place[3:]] if place.startswith("in/") else self.others(name)
+                    if name == self.evasive and isinstance(message, Reports):
+                        to = [each for each in self.others(name) if each != self.owner]
                     if name != self.mute:
                         self.queue.extend((each, arrived(name, message)) for each in to if each not in self.lost)
                 case Concluded() | Undecided() | Missing():

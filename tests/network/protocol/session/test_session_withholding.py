@@ -112,6 +112,21 @@ def test_each_other_member_of_the_committee_names_an_owner_that_sends_nothing_bu
     assert [[(*each,) for each in said[name]] for name in ("ada", "dan", "eve")] == [expected] * 3
 
 
+def test_a_member_that_keeps_its_report_from_healthy_owners_shortens_their_rounds_and_names_nobody():
+    swarm = Swarm()
+    swarm.settle()
+    swarm.evasive = "bob"
+    played = rounds(swarm, 24, first=1)
+    assert max(seconds for _, seconds in played) < 4.2
+    assert max(seconds for owner, seconds in played[-8:] if owner != "bob") < 2.5
+    assert {each for each, times in swarm.sessions["bob"].commits.ballots.withholders.passed.items() if times} == {
+        "ada",
+        "dan",
+        "eve",
+    }
+    assert news(swarm) == {}
+
+
 def test_an_owner_that_leads_decisions_again_has_its_time_back():
     swarm = idle_swarm(NAMES, "bob")
     rounds(swarm, 20, first=1)
