@@ -139,7 +139,7 @@ class WorldDisk:
         self._do(SYNC, lambda _files, _part: None, names=True)
 
     def names(self, folder: Path) -> list[str]:
-        """The names in a folder."""
+        """Return the names in a folder."""
         return [path.name for path in self._files if path.parent == folder]
 
     def crash(self, *, power: bool) -> None:
@@ -230,5 +230,5 @@ class Mounted:
         self._there().sync(folder)
 
     def names(self, folder: Path) -> list[str]:
-        """The names in a folder."""
+        """Return the names in a folder."""
         return self._there().names(folder)

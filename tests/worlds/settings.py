@@ -107,7 +107,7 @@ class Setting:
 
     @property
     def weighted(self) -> bool:
-        """Whether the mean of the rows is to be that of the goals by numbers of samples."""
+        """True if the mean of the rows is that of the goals by numbers of samples."""
         return "learning.weighted=true" in self.changes
 
     @property

@@ -32,7 +32,7 @@ from p2pfl.privacy.keys import Roster, fingerprint
 from p2pfl.results.notices.kinds import ChangeRefused, ChangeTaken, ChangeUnconfirmed, Notice
 
 RELAY_INTERVAL = 2.0
-"""Seconds after which a change is sent again to neighbours that have not confirmed it."""
+"""Seconds after which a peer sends a change to neighbours that lack it again, and checks whether they have gone on."""
 
 ENDING = ".change"
 """End of the name of the file of a peer's change."""

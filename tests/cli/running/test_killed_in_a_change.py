@@ -44,11 +44,11 @@ STEPS = {
     "the first new round begins": (change_exchange.ChangeExchange, "before", (1, 0), False),
     "the first new round is played": (rounds.Rounds, "_after", (1, 0), True),
 }
-"""By step: where a function is, its name, which call of it (its number, or run and round), and if the call ends."""
+"""Step to the place and name of a function, the call of it (a number, or run and round), and whether the call ends."""
 
 
 def kill_at(monkeypatch, step, *, devices, of):
-    """Kill a device once, at a step; return what says whether that has happened."""
+    """Kill a device once, at a step; return a list with the step once that has happened."""
     owner, name, which, after = STEPS[step]
     whole, seen, killed = getattr(owner, name), [], []
 
