@@ -212,9 +212,6 @@ class Tensor:
     def is_complex(self):
         return self.array.dtype.kind == "c"
 
-    def data_ptr(self):
-        return self.array.ctypes.data
-
     def numpy(self):
         return self.array
 
@@ -321,8 +318,8 @@ class Tensor:
         sizes = _shape(sizes)
         own = (1,) * (len(sizes) - self.array.ndim) + self.array.shape
         shape = tuple(mine if size == -1 else size for size, mine in zip(sizes, own, strict=True))
-        wide = np.broadcast_to(self.array, shape)
-        return Tensor(np.lib.stride_tricks.as_strided(self.array, shape, wide.strides))  # which can be written to
+        wide = np.broadcast_to(self.array, shape)  # where numbers repeat, nothing can be written
+        return Tensor(self.array.reshape(shape) if wide.size == self.array.size else wide)
 
     def expand_as(self, other):
         return self.expand(other.shape)
@@ -572,20 +569,14 @@ ELEMENTWISE = {
     "exp": np.exp,
     "log": np.log,
     "log1p": np.log1p,
-    "expm1": np.expm1,
     "tanh": np.tanh,
     "cos": np.cos,
-    "sin": np.sin,
     "floor": np.floor,
-    "ceil": np.ceil,
     "round": np.rint,
-    "trunc": np.trunc,
     "sign": np.sign,
-    "reciprocal": np.reciprocal,
     "isfinite": np.isfinite,
     "isinf": np.isinf,
     "isnan": np.isnan,
-    "signbit": np.signbit,
     "logical_not": np.logical_not,
 }
 
@@ -657,19 +648,16 @@ add, sub, mul, maximum, minimum, pow = (
 
 
 def tensor(data, *, dtype=None, device=None):
-    array = np.array([_array(each) for each in data] if isinstance(data, (list, tuple)) else _array(data))
-    if dtype is None and array.dtype == np.float64 and not isinstance(data, (np.ndarray, Tensor, np.generic)):
+    listed = isinstance(data, (list, tuple))
+    array = np.array([_array(each) for each in data] if listed else _array(data))
+    typed = any(isinstance(each, (np.ndarray, np.generic, Tensor)) for each in (data if listed else [data]))
+    if dtype is None and array.dtype == np.float64 and not typed:
         dtype = float32
     return Tensor(array if dtype is None else array.astype(dtype.array))
 
 
 def from_numpy(array):
     return Tensor(array)
-
-
-def as_tensor(data, *, dtype=None, device=None):
-    made = data if isinstance(data, Tensor) else Tensor(data) if isinstance(data, np.ndarray) else tensor(data)
-    return made if dtype is None else made.to(dtype)
 
 
 def frombuffer(buffer, *, dtype, count=-1, offset=0):
@@ -776,10 +764,6 @@ def bincount(values, *, minlength=0):
 
 def searchsorted(ordered, values, *, right=False):
     return Tensor(np.searchsorted(ordered.array, values.array, side="right" if right else "left"))
-
-
-def repeat_interleave(values, repeats, dim=None, **_):
-    return Tensor(np.repeat(values.array, _array(repeats), dim))
 
 
 def log_softmax(values, dim):
