@@ -70,13 +70,13 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     learning, model = experiment.learning, experiment.model
     if learning.learner is not None:
         return own_learner(experiment, federation)
+    if not TORCH_INSTALLED:
+        check_torch_free(experiment)
     traits = traits_of(learning.algorithm)
     if (divided := partitioning(experiment.data)) is not None:
         return divided.learner(experiment, federation)
     if traits.additive:
         return ExactLearner(exact_model(experiment, federation), federation)
-    if not TORCH_INSTALLED:
-        check_torch_free(experiment)
     full, steps, schedule = traits.full_batch, _steps(experiment, traits), learning.scheduling
     shared: dict[str, Any] = {
         "seed": experiment.seed,
@@ -112,7 +112,7 @@ def check_torch_free(experiment: Experiment) -> None:
     Raises
     ------
     ModelError
-        A key of ``[model]`` or ``[learning]`` asks for it.
+        A key of ``[model]``, ``[learning]`` or ``[compression]`` asks for it.
     """
     learning, model = experiment.learning, experiment.model
     needed = {
@@ -123,6 +123,7 @@ def check_torch_free(experiment: Experiment) -> None:
         "learning.augment": learning.augment is not None,
         f'learning.device = "{learning.device}"': learning.device not in {"auto", "cpu"},
         'learning.dtype = "mixed"': learning.dtype == "mixed",
+        'compression.name = "bfloat16"': experiment.compression.name == "bfloat16",
     }
     for key, wanted in needed.items():
         if wanted:
