@@ -112,7 +112,7 @@ def check_torch_free(experiment: Experiment) -> None:
     Raises
     ------
     ModelError
-        A key of ``[model]``, ``[learning]`` or ``[compression]`` asks for it.
+        A key of ``[model]`` or ``[learning]`` asks for it.
     """
     learning, model = experiment.learning, experiment.model
     needed = {
@@ -123,7 +123,6 @@ def check_torch_free(experiment: Experiment) -> None:
         "learning.augment": learning.augment is not None,
         f'learning.device = "{learning.device}"': learning.device not in {"auto", "cpu"},
         'learning.dtype = "mixed"': learning.dtype == "mixed",
-        'compression.name = "bfloat16"': experiment.compression.name == "bfloat16",
     }
     for key, wanted in needed.items():
         if wanted:
