@@ -18,7 +18,7 @@ import numpy as np
 __version__ = "none"
 inf, nan = math.inf, math.nan
 strided = "torch.strided"
-contiguous_format = preserve_format = None
+contiguous_format = None
 Extremes = namedtuple("Extremes", ["values", "indices"])
 Bounds = namedtuple("Bounds", ["min", "max"])
 Factors = namedtuple("Factors", ["Q", "R"])
@@ -28,9 +28,10 @@ class dtype:  # noqa: N801 -- torch's name
     """Type of numbers; there is one object of each."""
 
     def __init__(self, name, array=None):
-        self.name, self.array = name, np.dtype(array) if array is not None else None
-        self.itemsize = self.array.itemsize if self.array is not None else 2
-        self.is_floating_point, self.is_complex = "float" in name, False
+        self.name, self.is_floating_point, self.is_complex, self.itemsize = name, "float" in name, False, 2
+        if array is not None:
+            self.array = np.dtype(array)
+            self.itemsize = self.array.itemsize
 
     def __repr__(self):
         return f"torch.{self.name}"
@@ -44,7 +45,6 @@ int8, int16, int32, int64 = dtype("int8", "i1"), dtype("int16", "i2"), dtype("in
 uint8, uint16, uint32, uint64 = (dtype(f"uint{8 * n}", f"u{n}") for n in (1, 2, 4, 8))
 bool = dtype("bool", "?")
 bfloat16 = dtype("bfloat16")  # numpy has no such numbers
-double, float, half, long, int = float64, float32, float16, int64, int32
 TYPES = {
     each.array: each
     for each in (float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool)
@@ -82,7 +82,7 @@ def _array(value):
 
 def _kind(of):
     """Return 0 for booleans, 1 for whole numbers, 2 for others."""
-    return "b?".find(of.kind) < 0 and 1 + (of.kind == "f")
+    return {"b": 0, "f": 2}.get(of.kind, 1)
 
 
 def _widest(kinds):
@@ -100,7 +100,7 @@ def _common(*values):
         elif isinstance(value, np.generic):
             kinds.append(_kind(value.dtype))
         else:
-            kinds.append(0 if value is True or value is False else 2 if type(value).__name__ == "float" else 1)
+            kinds.append(0 if value is True or value is False else 2 if isinstance(value, float) else 1)
     result = _widest(full) if full else None
     if bare:
         other = _widest(bare)
@@ -147,9 +147,7 @@ def _shape(sizes):
 
 
 def _index(index):
-    if isinstance(index, tuple):
-        return tuple(_array(each) for each in index)
-    return _array(index)
+    return tuple(map(_array, index)) if isinstance(index, tuple) else (_array(index),)
 
 
 class Tensor:
@@ -166,7 +164,7 @@ class Tensor:
 
     __slots__ = ("array",)
     __array_ufunc__ = None  # numpy leaves operators to this class
-    device, layout, requires_grad, is_meta, is_cuda, is_sparse = CPU, strided, False, False, False, False
+    device, layout, requires_grad = CPU, strided, False
 
     def __init__(self, array):
         self.array = array if isinstance(array, np.ndarray) else np.asarray(array)
@@ -214,26 +212,17 @@ class Tensor:
     def is_complex(self):
         return self.array.dtype.kind == "c"
 
-    def is_contiguous(self):
-        return self.array.flags.c_contiguous
-
-    def data_ptr(self):
-        return self.array.ctypes.data
-
     def numpy(self):
         return self.array
 
     def tolist(self):
         return self.array.tolist()
 
-    def item(self):
-        return self.array.item()
-
     def __len__(self):
         return len(self.array)
 
     def __iter__(self):
-        return (Tensor(each) for each in self.array)
+        return map(self.__getitem__, range(len(self.array)))
 
     def __bool__(self):
         return self.array.__bool__()
@@ -248,7 +237,9 @@ class Tensor:
         return operator.index(self.array.item())
 
     def __getitem__(self, index):
-        return Tensor(self.array[_index(index)])
+        index = _index(index)
+        part = self.array[index]
+        return Tensor(part if isinstance(part, np.ndarray) else self.array[(*index, ...)])  # a number, as a view
 
     def __setitem__(self, index, value):
         self.array[_index(index)] = _array(value)
@@ -290,7 +281,10 @@ class Tensor:
     def view(self, *sizes):
         if isinstance(sizes[0], dtype):
             return Tensor(self.array.view(sizes[0].array))
-        return Tensor(self.array.reshape(_shape(sizes)))
+        seen = self.array.reshape(_shape(sizes))
+        if seen.size and not np.may_share_memory(seen, self.array):
+            raise RuntimeError(f"a view of shape {seen.shape} would copy these strides; use reshape")
+        return Tensor(seen)
 
     def reshape(self, *sizes):
         return Tensor(self.array.reshape(_shape(sizes)))
@@ -324,8 +318,8 @@ class Tensor:
         sizes = _shape(sizes)
         own = (1,) * (len(sizes) - self.array.ndim) + self.array.shape
         shape = tuple(mine if size == -1 else size for size, mine in zip(sizes, own, strict=True))
-        wide = np.broadcast_to(self.array, shape)
-        return Tensor(np.lib.stride_tricks.as_strided(self.array, shape, wide.strides))  # which can be written to
+        wide = np.broadcast_to(self.array, shape)  # where numbers repeat, nothing can be written
+        return Tensor(self.array.reshape(shape) if wide.size == self.array.size else wide)
 
     def expand_as(self, other):
         return self.expand(other.shape)
@@ -334,7 +328,7 @@ class Tensor:
         return Tensor(np.tile(self.array, _shape(sizes)))
 
     def unbind(self, dim=0):
-        return tuple(Tensor(each) for each in np.moveaxis(self.array, dim, 0))
+        return tuple(self.movedim(dim, 0))
 
     def split(self, sizes, dim=0):
         return split(self, sizes, dim)
@@ -413,8 +407,10 @@ class Tensor:
         return Extremes(self.gather(dim, order), order)
 
     def argsort(self, dim=-1, *, descending=False, stable=False):
-        values = -self.array if descending else self.array
-        return Tensor(np.argsort(values, dim, kind="stable" if stable else None))
+        if not descending:
+            return Tensor(np.argsort(self.array, dim, kind="stable" if stable else None))
+        order = np.argsort(np.flip(self.array, dim), dim, kind="stable")  # as flipped, equal numbers keep their order
+        return Tensor(self.array.shape[dim] - 1 - np.flip(order, dim))
 
     def topk(self, k, dim=-1):
         values, order = self.sort(dim, descending=True, stable=True)
@@ -471,19 +467,9 @@ class Tensor:
     def where(self, condition, other):
         return where(condition, self, other)
 
-    def masked_fill(self, mask, value):
-        return where(mask, value, self)
-
     def copy_(self, source):
         self.array[...] = source.array
         return self
-
-    def fill_(self, value):
-        self.array.fill(_array(value))
-        return self
-
-    def zero_(self):
-        return self.fill_(0)
 
     def new_zeros(self, *sizes, dtype=None, **_):
         return zeros(*sizes, dtype=dtype or self.dtype)
@@ -514,14 +500,8 @@ class Tensor:
     def sub_(self, other, *, alpha=1):
         return self.__isub__(other if alpha == 1 else mul(other, alpha))
 
-    def div(self, other):
-        return _divide(self, other)
-
     def lerp(self, end, weight):
         return lerp(self, end, weight)
-
-    def lerp_(self, end, weight):
-        return self.copy_(lerp(self, end, weight))
 
     def clamp(self, min=None, max=None):
         result = self
@@ -547,9 +527,6 @@ class Tensor:
         a, b = _both(self, other)
         return Tensor(a @ b)
 
-    matmul = mm = __matmul__
-    neg = __neg__
-
     def __truediv__(self, other):
         return _divide(self, other)
 
@@ -563,8 +540,6 @@ class Tensor:
 
     def __itruediv__(self, other):
         return self.copy_(_divide(self, other))
-
-    div_ = __itruediv__
 
 
 OPERATORS = {
@@ -594,20 +569,14 @@ ELEMENTWISE = {
     "exp": np.exp,
     "log": np.log,
     "log1p": np.log1p,
-    "expm1": np.expm1,
     "tanh": np.tanh,
     "cos": np.cos,
-    "sin": np.sin,
     "floor": np.floor,
-    "ceil": np.ceil,
     "round": np.rint,
-    "trunc": np.trunc,
     "sign": np.sign,
-    "reciprocal": np.reciprocal,
     "isfinite": np.isfinite,
     "isinf": np.isinf,
     "isnan": np.isnan,
-    "signbit": np.signbit,
     "logical_not": np.logical_not,
 }
 
@@ -679,19 +648,16 @@ add, sub, mul, maximum, minimum, pow = (
 
 
 def tensor(data, *, dtype=None, device=None):
-    array = np.array([_array(each) for each in data] if isinstance(data, (list, tuple)) else _array(data))
-    if dtype is None and array.dtype == np.float64 and not isinstance(data, (np.ndarray, Tensor, np.generic)):
+    listed = isinstance(data, (list, tuple))
+    array = np.array([_array(each) for each in data] if listed else _array(data))
+    typed = any(isinstance(each, (np.ndarray, np.generic, Tensor)) for each in (data if listed else [data]))
+    if dtype is None and array.dtype == np.float64 and not typed:
         dtype = float32
     return Tensor(array if dtype is None else array.astype(dtype.array))
 
 
 def from_numpy(array):
     return Tensor(array)
-
-
-def as_tensor(data, *, dtype=None, device=None):
-    made = data if isinstance(data, Tensor) else Tensor(data) if isinstance(data, np.ndarray) else tensor(data)
-    return made if dtype is None else made.to(dtype)
 
 
 def frombuffer(buffer, *, dtype, count=-1, offset=0):
@@ -798,10 +764,6 @@ def bincount(values, *, minlength=0):
 
 def searchsorted(ordered, values, *, right=False):
     return Tensor(np.searchsorted(ordered.array, values.array, side="right" if right else "left"))
-
-
-def repeat_interleave(values, repeats, dim=None, **_):
-    return Tensor(np.repeat(values.array, _array(repeats), dim))
 
 
 def log_softmax(values, dim):

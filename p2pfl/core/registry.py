@@ -63,9 +63,10 @@ def resolve(reference: str) -> Any:
         return entry.load()
     except (Exception, SystemExit) as error:
         reason = describe_error(error, module=entry.module)
-        raise InputError(
-            f'"{reference}" cannot be imported ({reason}); reinstall its package, or uninstall it'
-        ) from error
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        own = missing is None or f"{entry.module}.".startswith(f"{missing}.")
+        remedy = "reinstall its package, or uninstall it" if own else f"install {missing}, or uninstall its package"
+        raise InputError(f'"{reference}" cannot be imported ({reason}); {remedy}') from error
 
 
 @cache

@@ -311,9 +311,9 @@ def _check_part(name: str, part: Mapping[str, Any], federation: Federation) -> N
     count, joined = len(federation.dataset), _joined(arrays)
     if len(joined) and not 0 <= joined.min() <= joined.max() < count:
         outside = ((each, each[(each < 0) | (each >= count)]) for each in arrays)
-        array, found = next((each, found) for each, found in outside if len(found))
+        array, wrong = next((each, wrong) for each, wrong in outside if len(wrong))
         raise DataError(
-            f'the {name} part of "{owner(array)}" contains position {found[0]}, and the data set has the positions 0 '
+            f'the {name} part of "{owner(array)}" contains position {wrong[0]}, and the data set has the positions 0 '
             f"to {count - 1}; count within the data set"
         )
 

@@ -7,15 +7,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from safetensors import SafetensorError
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout, Rows
-from p2pfl.core.tensors import load, needs_torch, torch
+from p2pfl.core.tensors import load_file, needs_torch, torch
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.data_checks import check_outputs, inputs
@@ -97,9 +97,12 @@ class PerceptronLearner(StepLearner):
         Raises
         ------
         ModelError
-            It holds another model.
+            It cannot be read, or holds another model.
         """
-        tensors = load(Path(file).read_bytes())
+        try:
+            tensors = load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"model.pretrained: {file} is no file of safetensors ({error}); name another") from None
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if shapes != dict(zip(self.layout.names, self.layout.shapes, strict=True)):
             raise ModelError(f"model.pretrained: {file} holds {shapes}, not the tensors of this model; name another")

@@ -1,4 +1,4 @@
-"""What learners with gradient steps share: :class:`StepLearner`, whose rows are trained and evaluated by an engine."""
+""":class:`StepLearner`, the base of learners whose rows an engine trains and evaluates by gradient steps."""
 
 from __future__ import annotations
 

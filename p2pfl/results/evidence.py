@@ -280,8 +280,8 @@ def chain_files(chain: Path, *, disk: Disk = DRIVE) -> list[Path]:
     >>> [path.name for path in chain_files(folder / "ada.evidence.jsonl")]
     ['ada.evidence.jsonl', 'ada.evidence.9.jsonl', 'ada.evidence.10.jsonl']
     """
-    found = [(place, name) for name in disk.names(chain.parent) if (place := _place(name)) and place[0] == chain.name]
-    return [chain.with_name(name) for _, name in sorted(found)]
+    names = [(place, name) for name in disk.names(chain.parent) if (place := _place(name)) and place[0] == chain.name]
+    return [chain.with_name(name) for _, name in sorted(names)]
 
 
 def first_file(file: Path) -> Path:
@@ -292,8 +292,8 @@ def first_file(file: Path) -> Path:
 
 def _place(name: str) -> tuple[str, int] | None:
     """Return the name of the first file of a chain and the number of this one; ``None`` if it is of no chain."""
-    found = _SEGMENT_NAME.fullmatch(name)
-    return None if found is None else (f"{found[1]}{SUFFIX}", int(found[2] or 0))
+    match = _SEGMENT_NAME.fullmatch(name)
+    return None if match is None else (f"{match[1]}{SUFFIX}", int(match[2] or 0))
 
 
 def last_digest(chain: Path | None) -> str:

@@ -49,20 +49,25 @@ def test_a_part_whose_module_does_not_exist_is_left_out(install, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "reason", "remedy"),
     [
-        ("import no_such_library\n", "ModuleNotFoundError: No module named 'no_such_library'"),
-        ("raise ValueError('high tide')\n", "ValueError: high tide"),
-        ("WAVE: (\n", "SyntaxError"),
-        ("LAND = 1\n", "has no attribute 'WAVE'"),
+        (
+            "import no_such_library\n",
+            "ModuleNotFoundError: No module named 'no_such_library'",
+            "install no_such_library",
+        ),
+        ("raise ValueError('high tide')\n", "ValueError: high tide", "reinstall its package"),
+        ("WAVE: (\n", "SyntaxError", "reinstall its package"),
+        ("LAND = 1\n", "has no attribute 'WAVE'", "reinstall its package"),
     ],
 )
-def test_a_part_that_cannot_be_imported_is_one_sentence(install, text, reason):
+def test_a_part_that_cannot_be_imported_is_one_sentence(install, text, reason, remedy):
     install("acme", {"wave": "acme_sea.parts:WAVE"}, acme_sea=text)
     assert [*registry.find_entry_points("p2pfl.tests")] == ["wave"]
     with pytest.raises(InputError, match=r'^"acme_sea\.parts:WAVE" cannot be imported') as error:
         registry.load("p2pfl.tests", "wave")
     assert reason in str(error.value)
+    assert f"; {remedy}, or uninstall " in str(error.value)
 
 
 def test_a_name_of_two_packages_is_refused_and_other_names_are_not(install):

@@ -58,6 +58,15 @@ def test_a_loss_without_a_gradient_by_numpy_is_refused():
         PerceptronLearner([5, 1], federation, seed=3, loss="binary_cross_entropy")
 
 
+@pytest.mark.parametrize("content", [None, b"no tensors"])
+def test_a_file_that_holds_no_tensors_is_refused_by_its_name(tmp_path, content):
+    file = tmp_path / "start.safetensors"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ModelError, match=r"start\.safetensors is no file of safetensors"):
+        PerceptronLearner([5, 3], gather(CLASSES, seed=3), seed=3, pretrained=str(file))
+
+
 def test_the_start_follows_the_seed_of_the_experiment():
     learner = PerceptronLearner([5, 3], gather(CLASSES, seed=3), seed=9)
     expected = draw_initial([5, 3], seed=int(draw(9, "start").integers(2**63)))

@@ -70,13 +70,13 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     learning, model = experiment.learning, experiment.model
     if learning.learner is not None:
         return own_learner(experiment, federation)
+    if not TORCH_INSTALLED:
+        check_torch_free(experiment)
     traits = traits_of(learning.algorithm)
     if (divided := partitioning(experiment.data)) is not None:
         return divided.learner(experiment, federation)
     if traits.additive:
         return ExactLearner(exact_model(experiment, federation), federation)
-    if not TORCH_INSTALLED:
-        check_torch_free(experiment)
     full, steps, schedule = traits.full_batch, _steps(experiment, traits), learning.scheduling
     shared: dict[str, Any] = {
         "seed": experiment.seed,

@@ -275,21 +275,26 @@ def model_files(folder: Path) -> list[Path]:
     follows, or with digests of models without a key, and the key of all others, without which nobody can try whose
     data or models fit their digests.
     """
-    inside = [path for path in (folder / PEERS).rglob("*") if path.is_file() and not _stays(path)]
+    files = [path for path in (folder / PEERS).rglob("*") if path.is_file()]
+    shown = {first_file(path) for path in files if _is_of_chain(path) and _shows_models(path)}
+    inside = [path for path in files if first_file(path) in shown or not _stays(path)]
     beside = {path for pattern in (*MODEL_FILES, *OUTPUTS) for path in folder.glob(pattern) if path.is_file()}
     return sorted([*inside, *beside])
 
 
 def _stays(path: Path) -> bool:
-    """Return whether nothing of a model, and no total, is in a file beside models."""
-    chain = first_file(path).name.endswith(SUFFIX) and not _shows_models(path)
-    return chain or any(path.match(pattern) for pattern in KEPT_IN_PEERS)
+    """Return whether a file beside models has no part of one, as its name shows; a chain may, as its entries show."""
+    return _is_of_chain(path) or any(path.match(pattern) for pattern in KEPT_IN_PEERS)
 
 
-def _shows_models(chain: Path) -> bool:
-    """Return whether a chain has totals or digests of models without a key, or cannot be read, so that nobody knows."""
+def _is_of_chain(path: Path) -> bool:
+    return first_file(path).name.endswith(SUFFIX)
+
+
+def _shows_models(file: Path) -> bool:
+    """Return whether a file of a chain shows models: by totals, or by digests without a key, or if it is damaged."""
     try:
-        rounds = (entry.fact for _, _, entry in read_entries(chain) if isinstance(entry.fact, RoundPlayed))
+        rounds = (entry.fact for _, _, entry in read_entries(file) if isinstance(entry.fact, RoundPlayed))
         return any(played.totals or played.public for played in rounds)
     except InputError:
         return True

@@ -1,4 +1,4 @@
-"""Evidence of one peer, read round by round: of a chain of months only where its rounds are is in memory."""
+"""Evidence of one peer, read round by round, so that memory has the places of its rounds alone."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class PlayedRounds(Mapping[int, RoundPlayed]):
     own
         Evidence of the peer.
     rounds
-        Which, ascending.
+        Numbers of the rounds, ascending.
     """
 
     def __init__(self, own: PeerEvidence, rounds: NDArray[np.int64]) -> None:

@@ -96,6 +96,7 @@ def test_a_plan_that_needs_torch_is_refused_by_the_key_and_rooms_of_others_are_l
         'model.name = "cnn"': ["model.name=cnn", "model.hidden=[]"],
         'learning.optimizer = "adam"': ["learning.optimizer=adam"],
         "learning.options.momentum": ["learning.options={momentum=0.9}"],
+        'compression.name = "bfloat16"': ["compression.name=bfloat16"],
         "learning.example_noise": ["learning.example_noise=1.0", "learning.max_norm=1.0"],
     }
     jobs = [{"table": SMALL, "changes": changes, "refused": True} for changes in refused.values()]

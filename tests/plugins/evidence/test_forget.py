@@ -303,16 +303,19 @@ def test_a_chain_with_totals_and_an_exported_table_are_deleted_and_one_of_gossip
     identity, sent = Identity(bytes(32)), {}
     for peer in ("peer0", "peer1", "peer2"):
         keep = sent.__setitem__ if peer == "peer2" else None
-        witness = Witness(Chain(old / "peers" / f"{peer}.evidence.jsonl", identity), keep=keep)
+        chain = Chain(old / "peers" / f"{peer}.evidence.jsonl", identity, segment=1)  # a file for each entry
+        witness = Witness(chain, keep=keep)
         if peer == "peer0":
             witness.take(np.arange(3), attempt=0, number=0, participants=["peer0", "peer1"])
         witness.play(torch.zeros(2), round=0, spent=None, incarnations={}, public=peer == "peer2")
+        witness.end({}, rounds=1)  # whose digest of the model has no key
     (old / "peers" / "peer3.evidence.jsonl").write_text("damaged")
     (old / "peers" / "peer0.json").write_text("{}")  # trees for XGBoost
     (old / "peers" / "peer0.accuses-peer1.json").write_text("{}")
     assert main(["forget", str(old), "--peer", "peer3", "--key", "officer.pem"]) == 0
     assert sorted(path.name for path in (old / "peers").iterdir()) == [
         "peer0.accuses-peer1.json",
+        "peer1.evidence.1.jsonl",
         "peer1.evidence.jsonl",
     ]
 

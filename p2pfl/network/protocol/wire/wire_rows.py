@@ -20,7 +20,7 @@ import msgspec
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.core.rows import Rows, raw
-from p2pfl.core.tensors import torch
+from p2pfl.core.tensors import TORCH_INSTALLED, torch
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, MAX_TRAILER_BYTES, START, SignedStatement, Trailer
@@ -241,6 +241,8 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHEC
         raise DecodeError(f"the head of the model does not fit into its {len(view)} bytes")
     head = _head(view[4:start])
     start += -start % ALIGNMENT
+    if head.dtype == "bfloat16" and not TORCH_INSTALLED:
+        raise DecodeError("the model has numbers of type bfloat16, which need torch; run pip install torch to read it")
     dtype = DTYPES[head.dtype]
     size = head.length * dtype.itemsize
     if head.zstd and size > largest:

@@ -9,6 +9,7 @@ from effort import MANY
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import narrow
+from p2pfl.network.protocol.wire import wire_rows
 from p2pfl.network.protocol.wire.trailer import Checksum
 from p2pfl.network.protocol.wire.wire_rows import DTYPES, Pieces, encode_row, read_row, row_bytes
 
@@ -31,6 +32,13 @@ def test_a_row_of_every_type_survives_the_wire(dtype):
     assert torch.equal(back, row)
     assert back.dtype == dtype
     assert (head.round, head.step, head.grid, head.mass) == (3, 1, 20, 1.5)
+
+
+def test_numbers_that_only_torch_has_are_refused_without_it(monkeypatch):
+    sent = message(torch.ones(10, dtype=torch.bfloat16))
+    monkeypatch.setattr(wire_rows, "TORCH_INSTALLED", False)
+    with pytest.raises(DecodeError, match="bfloat16, which need torch"):
+        read_row(sent)
 
 
 def test_the_numbers_are_read_where_they_lie():
