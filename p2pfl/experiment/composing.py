@@ -109,6 +109,7 @@ def compose(
     --------
     >>> import torch
     >>> from p2pfl.algorithms import FedAvg
+    >>> from p2pfl.learning import TorchLearner
     >>> data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in graphs.ring(4).peers}
     >>> made = compose(FedAvg(epochs=5), TorchLearner(torch.nn.Linear(4, 2), data), graphs.ring(4), rounds=3)
     >>> made.experiment.horizon, made.learner.epochs
