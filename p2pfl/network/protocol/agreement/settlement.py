@@ -342,12 +342,11 @@ class Settlement:
         could not believe it, neither would ever accept what the others propose.
         """
         self._reports = {member: each for member, each in self._reports.items() if self.proves(each)}
-        for group in [to] if self._all_seated else [(each,) for each in to]:
-            reports = [report for _, report in sorted(self._reports.items())]
-            if not self._all_seated:
-                reports = [self._for(group[0], report) for report in reports]
+        reports = [report for _, report in sorted(self._reports.items())]
+        for group in [tuple(to)] if self._all_seated else [(each,) for each in to]:
+            passed = reports if self._all_seated else [self._for(group[0], report) for report in reports]
             for start in range(0, len(reports), REPORTS):
-                yield from self._send(group, Reports(self.subject, tuple(reports[start : start + REPORTS])))
+                yield from self._send(group, Reports(self.subject, tuple(passed[start : start + REPORTS])))
 
     def _for(self, member: str, report: Report) -> Report:
         """Return a report with its tag for one member of the committee alone: many reports are passed on together."""
