@@ -87,7 +87,7 @@ class RosterSigner:
         keys = self.out / AUTHORITY
         if not (path := keys / f"{OPERATOR}.pem").exists():
             Identity.generate(SecretSource(), peer=OPERATOR).save(path)
-        made, certificate = request(OPERATOR, keys=keys, to=keys / "request.toml"), keys / "certificate.pem"
+        made, certificate = request(OPERATOR, keys=keys, to=keys / "operator.toml"), keys / "certificate.pem"
         if not _certifies(certificate, made):
             save(certificate, self.authority.sign(made.read, peer=OPERATOR, now=self.now))
         return Identity.load(path)
