@@ -77,7 +77,7 @@ class PlainEngine:
         tensors, has computed the same.
     """
 
-    first_weight = None
+    first_weight: int | None = None
 
     def __init__(
         self,

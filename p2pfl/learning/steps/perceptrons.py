@@ -170,7 +170,7 @@ class Perceptrons:
         Engine that evaluates the same rows, where torch is installed.
     """
 
-    first_weight = None
+    first_weight: int | None = None
 
     def __init__(
         self,

@@ -59,15 +59,15 @@ class SparseSamples:
         >>> sparse.columns.tolist(), sparse.positions.tolist(), sparse.used
         ([2, 1, 0], [1, 0, 3, 2], [2, 3])
         """
-        batches = positions.split(width)
-        counts = sum((features[batch].flatten(1) != 0).sum(0) for batch in batches)
+        batches = torch.split(positions, width)
+        counts = torch.stack([(features[batch].flatten(1) != 0).sum(0) for batch in batches]).sum(0)  # [I]
         columns = torch.argsort(counts, descending=True, stable=True)  # [I]
         ranks = torch.empty_like(columns).scatter_(0, columns, torch.arange(1, len(columns) + 1))  # [I]
         last = torch.cat([((features[batch].flatten(1) != 0) * ranks).amax(1) for batch in batches])  # [n]
         last, order = last.sort(stable=True)
-        used = [max(1, int(each[-1])) for each in last.split(width)]
+        used = [max(1, int(each[-1])) for each in torch.split(last, width)]
         if sum(used) > MAX_MULTIPLIED_SHARE * len(used) * len(columns):
             return None
         positions = positions[order]
-        sorted_features = torch.cat([features[batch].flatten(1)[:, columns] for batch in positions.split(width)])
+        sorted_features = torch.cat([features[batch].flatten(1)[:, columns] for batch in torch.split(positions, width)])
         return cls(sorted_features, positions, columns, used, width)

@@ -32,7 +32,7 @@ class StackedEngine:
         Memory that decides the number of rows in a block.
     """
 
-    first_weight = None
+    first_weight: int | None = None
 
     def __init__(
         self,
