@@ -230,7 +230,8 @@ def test_the_real_locks_have_wheels_for_boards(tmp_path, python):
     )
     assert len(made.paths) == len(re.findall(r"^[a-z0-9-]+==", experiment, re.MULTILINE))
     assert sum(path.stat().st_size for path in made.paths.values()) < 200e6
-    assert re.search(r"^torch==", torch_requirement("aarch64"), re.MULTILINE)
+    network = read({"model": {"name": "cnn"}})
+    assert re.search(r"^torch==", torch_requirement(network, machine="aarch64"), re.MULTILINE)
 
 
 def _wine():
