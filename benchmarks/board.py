@@ -3,9 +3,9 @@
     python -m benchmarks.board [--rounds 20] [--set KEY=VALUE ...]
 
 Four peers on a ring train the linear model of the digits under masks, over mosquitto: one without torch, and three with
-it. Each is the command itself, in a process of its own. Its start is the processor time until it waits for its neighbours,
-which are not there yet; processor time hardly depends on other work on the machine. Memory is the most that was
-resident until the peer ended, with the shared pages of libraries.
+it. Each is the command itself, in a process of its own. Its start is the processor time until it waits for its
+neighbours, which are not there yet; processor time hardly depends on other work on the machine. Memory is the most that
+was resident until the peer ended, with the shared pages of libraries.
 """
 
 import argparse
@@ -72,7 +72,9 @@ class Process:
         code = COMMAND.format(without="" if torch else WITHOUT)
         command = [sys.executable, "-c", code, "peer", "board.toml", "--name", name, "--no-baselines", *words]
         self.log = (folder / f"{name}.log").open("w+")
-        self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, stdout=self.log, text=True)
+        self.process = subprocess.Popen(  # noqa: S603 (our own command line)
+            command, cwd=folder, stderr=subprocess.PIPE, stdout=self.log, text=True
+        )
         self.start = 0.0
 
     def wait(self) -> None:

@@ -100,9 +100,7 @@ class Weights:
         """Sum of the squared weights that each peer gives, ``[N]``."""
         if self.averages:
             return np.full(len(self.peers), 1.0 / len(self.peers))
-        squares: npt.NDArray[np.float64]
-        squares = np.bincount(self.rows.rows, weights=self.rows.data**2, minlength=len(self.peers))
-        return squares
+        return np.asarray(np.bincount(self.rows.rows, weights=self.rows.data**2, minlength=len(self.peers)), np.float64)
 
     @cached_property
     def averages(self) -> bool:

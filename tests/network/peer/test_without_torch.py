@@ -106,7 +106,14 @@ def test_a_plan_that_needs_torch_is_refused_by_the_key_and_rooms_of_others_are_l
     remedy = "needs torch, which is not installed here; run pip install torch, or leave it out"
     assert sentences == [f"{key} {remedy}" for key in refused]
     rooms = ("simulation", "plugins", "learning.torch_learner", "learning.modules", "results.models.predictor")
-    absent = *(f"p2pfl.{each}" for each in rooms), "scipy.sparse", "scipy.special", "scipy.linalg", "networkx", "sklearn"
+    absent = (
+        *(f"p2pfl.{each}" for each in rooms),
+        "scipy.sparse",
+        "scipy.special",
+        "scipy.linalg",
+        "networkx",
+        "sklearn",
+    )
     loaded = json.loads(modules)
     assert "p2pfl.network.peer.peer" in loaded
     assert [name for name in loaded if name.startswith(absent)] == []

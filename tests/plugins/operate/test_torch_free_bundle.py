@@ -73,7 +73,9 @@ def test_a_device_installs_a_bundle_without_torch_offline_and_learns_beside_one_
         assert not [name for name in wheels if name.startswith(("torch", "sympy", "fsspec", "setuptools"))]
         for again in (False, True):
             for peer, more in own.items():
-                said = call("sh", place / "fleet" / peer / "install.sh", env=given | more | {"STATE": str(place / peer)})
+                said = call(
+                    "sh", place / "fleet" / peer / "install.sh", env=given | more | {"STATE": str(place / peer)}
+                )
                 assert ("Start:" if again else "read them the fingerprint") in said
             if not again:
                 requests = [place / "fleet" / peer / "request.toml" for peer in own]

@@ -77,7 +77,9 @@ def index(place, monkeypatch):
     monkeypatch.setattr(packages, "LOCKS", locks)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    (place / "plant.toml").write_text(PLANT.replace('"wine"', '"synthetic"').replace("[transport]", f"{ADAM}[transport]"))
+    (place / "plant.toml").write_text(
+        PLANT.replace('"wine"', '"synthetic"').replace("[transport]", f"{ADAM}[transport]")
+    )
     return folder
 
 
