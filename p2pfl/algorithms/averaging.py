@@ -18,6 +18,9 @@ from p2pfl.core.tensors import torch
 from p2pfl.learning import straggles
 from p2pfl.topology import Schedule, Topology, flood_steps
 
+REFERENCE_SAMPLES = 2.0**20
+"""Stands for an unknown mean number of samples where only floats are scaled, whose digits a power of two keeps."""
+
 
 @dataclass(frozen=True)
 class Averaging:
@@ -27,8 +30,9 @@ class Averaging:
 
     over the set S of peers that take part in the round. Weights are homogeneous coordinates: peers mix
     :math:`[m_k x_k, m_k]` with the public weight :math:`m_k = n_k / \bar n` (zero outside S), and divide
-    at the end. If the mean number of samples is unknown, peers flood the largest number and use it
-    instead. On the complete graph one gossip step gives the server's average; elsewhere the result is
+    at the end. If the mean number of samples is unknown, a run uses :math:`2^{20}` where models leave as they are.
+    Clips, masks and codecs are sized for weights near one: there, peers flood the largest number and use it instead.
+    On the complete graph one gossip step gives the server's average; elsewhere the result is
     as exact as the gossip.
 
     Parameters
@@ -43,7 +47,7 @@ class Averaging:
     weighted
         True if peers are weighted by their number of samples.
     mean_samples
-        :math:`\bar n`, the same for all peers; ``None`` if it is unknown.
+        :math:`\bar n`, or what stands for it, the same for all peers; ``None`` to flood the largest number.
     graph
         Graph over which peers flood numbers; ``None`` if one gossip step reaches everybody.
     fraction

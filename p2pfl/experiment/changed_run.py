@@ -76,18 +76,6 @@ def changed_experiment(before: Experiment, settings: Mapping[str, Any]) -> Exper
     return after
 
 
-def changed_keys(before: Experiment, after: Experiment) -> dict[str, tuple[Any, Any]]:
-    """Return the keys that differ, each with its value before and after.
-
-    Examples
-    --------
-    >>> changed_keys(Experiment(rounds=3), Experiment(rounds=9))
-    {'rounds': (3, 9)}
-    """
-    was, now = flat(before), flat(after)
-    return {key: (was.get(key), now.get(key)) for key in now if was.get(key) != now.get(key)}
-
-
 def followers(experiment: Experiment) -> Sequence[str]:
     """Return the peers of an experiment; none of a graph by a function of the user's own, which nobody calls here."""
     own = not experiment.topology.files and is_own(str(experiment.topology.kind))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition, average_of
+from p2pfl.algorithms.averaging import REFERENCE_SAMPLES
 from p2pfl.algorithms.robust import Attack, Rule
 from p2pfl.core.codecs import Codec
 from p2pfl.core.encodings import Ints
@@ -197,10 +198,9 @@ def assemble(
             "learning.patience needs samples to judge models by; set data.validation, such as 0.2, or give the "
             "federation a validation part"
         )
-    averaging = partial(_given_parts, parts)
     sums, weighed = None, (1.0, 1.0)
     if asked.mode.sums:
-        added, counted = make(averaging(Gossip())), trained
+        added, counted = make(_given_parts(parts, Gossip())), trained
         if parts.sizes is not None:
             check_live(experiment, added)
             counted = sized(parts.sizes)
@@ -214,7 +214,9 @@ def assemble(
         disclosure = divided.disclosed(experiment, parts.federation, topology.peers)
         protection = replace(protection, totals=disclosure.statement, learned=disclosure.learned)
     rounds = Gossip(*steps_of_round(asked, topology, weights, protection))
-    made, size = make(averaging(rounds)), trained.layout.size
+    if all(each is None for each in (parts.mean_samples, codec, sums)) and protection.settings.neutral:
+        parts = replace(parts, mean_samples=REFERENCE_SAMPLES)
+    made, size = make(_given_parts(parts, rounds)), trained.layout.size
     if (fragments := getattr(made, "fragments", 1)) > size:
         raise ExperimentError(
             f"fragments = {fragments} is more than the {size} parameters of the model; set it to {size} or less"

@@ -203,3 +203,18 @@ def test_an_algorithm_that_declares_a_single_step_makes_one():
     table = {"rounds": 3, "topology": {"kind": "ring", "peers": 8}, "data": {"name": "wine"}}
     several = plan(read(table)).gossip.steps
     assert plan(read(table | {"learning": {"algorithm": f"{__name__}:Once"}})).gossip.steps == 1 < several
+
+
+@pytest.mark.parametrize(
+    ("changes", "floods"),
+    [
+        ([], False),
+        (["privacy.mode=independent", "privacy.noise=0.1"], True),
+        (["compression.name=float16"], True),
+    ],
+    ids=str,
+)
+def test_peers_that_own_their_data_flood_their_numbers_of_samples_only_where_weights_must_be_near_one(changes, floods):
+    own = ["data.name=synthetic", "model.name=linear", "topology.peers=3"]
+    average = plan(read(SMALL, changes=[*own, *changes])).algorithm.average
+    assert (average.mean_samples is None) == floods

@@ -8,9 +8,11 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
 from pathlib import Path
 
 from worlds.explore import Tally, outcome, searched
+from worlds.random_ballots import SIZES, Chaos
 from worlds.settings import Plans
 
 BLOCK = 10
@@ -25,6 +27,8 @@ def main() -> int:
     options = _options()
     if options.seed is not None:
         return _replay(options.seed, log=options.log)
+    if options.ballots:
+        return _vote(options.seeds)
     begun = time.perf_counter()
     tally, table = Tally(), ""
     for found in _results(options.seeds, workers=options.workers, logs=Path(options.logs)):
@@ -42,6 +46,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/worlds", description="Real peers in a simulated world.")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
+    parser.add_argument("--ballots", action="store_true", help="agreements with false proofs instead of worlds")
     parser.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
     what.add_argument("--seed", type=_seed, metavar="N", help="replay this one")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
@@ -83,6 +88,17 @@ def _replay(seed: int, *, log: bool) -> int:
     _say(f"{found.events} events in {found.seconds:.3f} virtual seconds, log {found.digest}")
     _say(found.failure or "all is well")
     return 1 if found.failure else 0
+
+
+def _vote(seeds: range) -> int:
+    """Play histories of one agreement in committees of each size; no two members may decide differently."""
+    failed = 0
+    for seed, (seats, faulty) in product(seeds, SIZES):
+        if len(Chaos(seats, faulty, seed).run()) > 1:
+            failed += 1
+            _say(f"seed {seed}: {seats} members, {faulty} of them malicious, decided differently")
+    _say(f"{len(seeds) * len(SIZES):,} histories, of which {failed} failed")
+    return 1 if failed else 0
 
 
 def _results(seeds: range, *, workers: int, logs: Path) -> Iterator[Tally]:

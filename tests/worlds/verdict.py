@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
-from p2pfl.algorithms import State
+from p2pfl.algorithms import State, average_of
 from p2pfl.core.errors import LostModelError, PeerError, ResumeError, RunError
 from p2pfl.core.neighbourhood import run_without_loop as completed
 from p2pfl.experiment import Plan
@@ -326,8 +326,7 @@ class Entry:
 def _entry(end: End, name: str, flows: Mapping[str, Mapping[GossipStep, Row]]) -> Entry:
     """Compare a row with its goal and what was moved to it.
 
-    With sample weights a row is a point in homogeneous coordinates. Its first weight is its share of the largest number
-    of samples that its peer has heard of: one that misses rows may not have heard of the largest of all.
+    With sample weights a row is a point in homogeneous coordinates, whose first weight all peers derive alike.
     """
     goals, state = end.plan.learner, end.ended[name].state
     assert isinstance(goals, Goals)
@@ -336,16 +335,12 @@ def _entry(end: End, name: str, flows: Mapping[str, Mapping[GossipStep, Row]]) -
     moved = sum((each for flow in flows.values() for each in flow.values()), np.zeros(1))  # [P], or [P + 1] if weighted
     if not end.setting.weighted:
         return Entry(1.0, 1.0, float(np.abs(row - goal - moved).max()))
-    moved, own = np.broadcast_to(moved, len(goal) + 1), int(goals.samples([name]))
-    missed = end.ended[name].missed or end.ended[name].lives > 1
-    heard = max(own, *(() if missed else goals.samples(end.plan.topology.senders(name)).tolist()), 0)
-    shares = [own / most for most in goals.samples(end.plan.topology.peers).tolist() if most >= heard]
-    masses = [share + float(moved[-1]) for share in shares]
-    offs = [
-        float(np.abs(row - (share * goal + moved[:-1]) / mass).max())
-        for share, mass in zip(shares, masses, strict=True)
-    ]
-    return min((Entry(*each) for each in zip(shares, masses, offs, strict=True)), key=lambda each: each.off)
+    moved, average = np.broadcast_to(moved, len(goal) + 1), average_of(end.plan.algorithm)
+    assert average is not None
+    assert average.mean_samples is not None
+    share = float(goals.samples([name])) / average.mean_samples
+    mass = share + float(moved[-1])
+    return Entry(share, mass, float(np.abs(row - (share * goal + moved[:-1]) / mass).max()))
 
 
 def _accounted(end: End) -> str:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,14 @@ def numberless(self, peer, *, slot, participants):
     return keyed(self, peer, slot=slot._replace(number=0), participants=participants)
 
 
+weights = Averaging.masses
+
+
+async def flooded(self, learner, net, active):
+    """Peers divide by the largest number of samples that they know: one that misses messages weighs too much."""
+    return await weights(replace(self, mean_samples=None), learner, net, active)
+
+
 async def equally(_self, _learner, _net, active):
     return active.to(torch.float64).unsqueeze(-1)
 
@@ -210,6 +219,7 @@ MUTANTS = {
     "rows leave the hull of the goals": (gossip_learning, "merge_models", doubled, WAITLESS),
     "ages are those of the last heard": (gossip_learning, "merge_models", rejuvenated, WAITLESS),
     "all peers have the same weight": (Averaging, "masses", equally, WEIGHTED),
+    "peers divide by different numbers of samples": (Averaging, "masses", flooded, [137]),
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "terms are masked for incarnations that have ended": (SumSender, "_check", lambda *_: None, [429, 621]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [2135]),

@@ -286,11 +286,32 @@ async def _watch(lives: Incarnations, notify: Callable[[Event], None]) -> None:
     while True:
         peer = lives.peer
         progress = stall.update(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
-        if progress != reported or loop.time() >= due:
+        if is_news(progress, reported) or loop.time() >= due:
             stuck = gossip_step == peer.mailbox.gossip_step
             notify(progress if progress != reported or stuck else Alive(peer.name))
             reported, gossip_step, due = progress, peer.mailbox.gossip_step, loop.time() + LIFE_SIGN_INTERVAL
         await asyncio.sleep(WATCH_INTERVAL)
+
+
+def is_news(progress: Progress, reported: Progress | None) -> bool:
+    """Return whether to report what a peer does now, and not only with the next sign of life.
+
+    A peer that gathers reports each time that twice as many neighbours are there: under masks they are all peers, and
+    names of all in as many reports would keep the others from starting.
+
+    Examples
+    --------
+    >>> names = tuple(f"peer{number}" for number in range(9))
+    >>> reports = [Progress("ada", "gathering", 0, names[count:], names[:count]) for count in range(10)]
+    >>> [is_news(each, reports[3]) for each in reports]
+    [False, False, False, False, False, False, True, True, True, True]
+    >>> is_news(replace(reports[9], waiting=()), reports[8])
+    True
+    """
+    if reported is None or not progress.phase == reported.phase == "gathering" or not progress.waiting:
+        return progress != reported
+    state = progress.connected, progress.stalled
+    return state != (reported.connected, reported.stalled) or len(progress.present) >= max(1, 2 * len(reported.present))
 
 
 class Stall:

@@ -14,7 +14,7 @@ from p2pfl.core.errors import DecodeError, VersionError
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.messages import Announcement, Claim, Message, Plain
 
-VERSION = 17
+VERSION = 18
 """The first byte of every payload that is not sealed.
 
 It grows with every change of the format, and never to a number that :mod:`p2pfl.network.protocol.wire.envelope` uses or

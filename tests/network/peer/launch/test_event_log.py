@@ -1,10 +1,12 @@
 """What of a run is written down, and when."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer import Progress
 from p2pfl.network.peer.launch.event_log import EventLog
+from p2pfl.network.peer.launch.worker import is_news
 from p2pfl.network.peer.updates import Alive, Done, Failed
 from p2pfl.results import Record, Run
 from p2pfl.results.notices.kinds import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
@@ -82,3 +84,16 @@ def test_lines_have_the_time_and_signs_of_life_are_no_lines():
     run = logged(ada(present=("bob",)), Alive("ada"), RECORD)
     assert [event.time for event in run.events] == [BEGAN, BEGAN]
     assert [record.time for record in run.metrics] == [BEGAN + timedelta(seconds=2)]
+
+
+def test_a_peer_that_gathers_with_hundreds_reports_each_of_them_once_and_few_of_its_changes():
+    names = tuple(f"peer{number:03}" for number in range(255))
+    reports = [Progress("ada", "gathering", 0, names[count:], names[:count]) for count in range(256)]
+    sent = [reports[0]]
+    for present in reports:
+        sent += [present] if is_news(present, sent[-1]) else []
+    assert len(sent) == 10
+    assert sent[-1].present == names
+    assert not is_news(reports[3], reports[2])
+    left = replace(reports[-1], present=names[1:])
+    assert is_news(replace(left, phase="learning"), replace(reports[-1], phase="learning"))
