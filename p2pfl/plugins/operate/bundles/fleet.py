@@ -264,13 +264,13 @@ class Fleet:
 
     def _packages(self, kind: DeviceKind, *, own: Path, wheels: bool) -> BundlePackages:
         """Return the requirements of a kind of device, with their wheels if bundles have these."""
-        torch = torch_requirement(kind.machine)
+        torch = torch_requirement(self.experiment, machine=kind.machine)
         locked = locked_requirements(self.experiment, machine=kind.machine)
         requirements = locked + wheel_requirement(own)
         if wheels:
             downloaded = download_wheels(kind, torch=torch, requirements=locked, folder=self.out / WHEELS)
             return BundlePackages(downloaded.torch, requirements, own, downloaded)
-        if not {*kind.pythons} <= {*locked_pythons(kind.machine)}:
+        if torch and not {*kind.pythons} <= {*locked_pythons(kind.machine)}:
             raise InputError(
                 f"the lock of {kind.machine} has no torch for Python {kind.python}; add --wheels, which takes the one "
                 "that pip finds here"
