@@ -215,7 +215,9 @@ def test_the_last_round_is_no_later_than_that_of_the_run(tmp_path):
 def test_peers_of_another_release_are_named_as_such():
     view = SwarmView("test", [ROSTER])
     view.take_announcement("peer1", b"\x02" + encode(Announcement("peer1", FIRST, "up", {}))[1:])
-    with pytest.raises(InputError, match="no peer .* reads; of peer1, the message has version 2 of the wire format, and"):
+    with pytest.raises(
+        InputError, match="no peer .* reads; of peer1, the message has version 2 of the wire format, and"
+    ):
         _ = view.facts
 
 
