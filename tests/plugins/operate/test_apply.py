@@ -216,7 +216,7 @@ def test_peers_of_another_release_are_named_as_such():
     view = SwarmView("test", [ROSTER])
     view.take_announcement("peer1", b"\x02" + encode(Announcement("peer1", FIRST, "up", {}))[1:])
     with pytest.raises(
-        InputError, match="no peer .* reads; of peer1, the message has version 2 of the wire format, and"
+        InputError, match=r"no peer .* reads; of peer1, the message has version 2 of the wire format, and"
     ):
         _ = view.facts
 
@@ -226,7 +226,7 @@ def test_what_nobody_in_the_roster_has_signed_is_no_part_of_the_swarm():
     view.take_announcement("peer0", b"garbage")
     view.take_answer("peer0", b"garbage")
     assert (view.present, view.answers) == ({}, {})
-    with pytest.raises(InputError, match="no peer of this swarm is there"):
+    with pytest.raises(InputError, match=r"no peer of this swarm is there"):
         _ = view.facts
 
 
