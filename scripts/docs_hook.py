@@ -191,14 +191,12 @@ def run_files() -> str:
         if file == "events.jsonl":
             parts.append(_events([defs[kind.__name__] for kind in kinds]))
             continue
-        above = list[str]()
-        for name in (kind.__name__ for kind in kinds):
-            shown.add(name)
-            parts += [*_headed(defs[name], name), *_table_of_fields(defs[name], above)]
-        for name in (kind.__name__ for kind in classes(list(kinds))):
-            if name not in shown and "kind" not in defs[name]["properties"]:
+        above = list[tuple[str, str]]()
+        own = {kind.__name__ for kind in kinds}
+        for name in (kind.__name__ for kind in [*kinds, *classes(list(kinds))]):
+            if name not in shown and (name in own or "kind" not in defs[name]["properties"]):
                 shown.add(name)
-                parts += [*_headed(defs[name], name), _list_of_fields(defs[name])]
+                parts += [*_headed(defs[name], name), _fields(defs[name], above if name in own else [])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -208,55 +206,50 @@ def _headed(schema: dict[str, Any], name: str) -> list[str]:
     return [f"### {kind}", schema["description"]]
 
 
-def _table_of_fields(schema: dict[str, Any], above: list[str]) -> list[str]:
-    """Return a table of fields, and the names of those that a table above has with the same meaning."""
-    lines, same = ["| field | value | meaning |", "| --- | --- | --- |"], list[str]()
-    for name, field in schema["properties"].items():
-        cells = (f"`{name}`", _json(field), field.get("description", ""))
-        line = "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-        if line in above and name != "schema":
-            same.append(f"`{name}`")
-        elif name not in {"kind", "schema"}:
-            lines.append(line)
-    above += lines[2:]
-    return ["\n".join(lines), *([f"As above: {', '.join(same)}."] if same else [])]
+def _fields(schema: dict[str, Any], above: list[tuple[str, str]]) -> str:
+    """Return a list of fields, without those that a list above has with the same meaning.
 
-
-def _list_of_fields(schema: dict[str, Any]) -> str:
-    """Return a list of fields; neighbours of one type without a description share an item."""
-    items = list[tuple[list[str], str]]()
+    Neighbours of one type and description share an item.
+    """
+    items, same = list[tuple[list[str], str]](), list[str]()
     for name, field in schema["properties"].items():
         value, about = _json(field), field.get("description")
         text = ("" if value == "text" else f" ({value})") + (f": {about}" if about else "")
-        if items and items[-1][1] == text and not about:
+        if (name, text) in above:
+            same.append(f"`{name}`")
+        elif items and items[-1][1] == text:
             items[-1][0].append(f"`{name}`")
-        else:
+        elif name not in {"kind", "schema"}:
             items.append(([f"`{name}`"], text))
-    return "\n".join(f"- {', '.join(names)}{text}" for names, text in items)
+    above += [(name.strip("`"), text) for names, text in items for name in names]
+    lines = [f"- {', '.join(names)}{text}" for names, text in items]
+    return "\n".join([*lines, *([f"- As above: {', '.join(same)}"] if same else [])])
 
 
 def _phrase(text: str) -> str:
-    return text[:1].lower() + text[1:].removesuffix(".")
+    """Return a sentence as a part of another one; a word in capitals keeps them."""
+    return (text[:1] if text[1:2].isupper() else text[:1].lower()) + text[1:].removesuffix(".")
 
 
 def _events(schemas: list[dict[str, Any]]) -> str:
-    """Return a table of all kinds of events."""
+    """Return a list of all kinds of events."""
     lines = [
         (
             "Each line has `kind`, `schema`, `time` in UTC, `peer` that reports it, and the fields of its kind. "
             "Rounds and steps count from 0.\n"
-        ),
-        "| kind | meaning | fields |",
-        "| --- | --- | --- |",
+        )
     ]
     for schema in schemas:
-        properties = schema["properties"]
-        fields = [
-            f"`{name}`" + (f": {_phrase(field['description'])}" if "description" in field else "")
-            for name, field in properties.items()
-            if name not in {"kind", "schema", "time", "peer"}
-        ]
-        lines.append(f"| `{properties['kind']['enum'][0]}` | {schema['description']} | {'; '.join(fields)} |")
+        properties, fields = schema["properties"], list[tuple[list[str], str]]()
+        for name, field in properties.items():
+            about = _phrase(field.get("description", ""))
+            if about and fields and fields[-1][1] == about:
+                fields[-1][0].append(f"`{name}`")
+            elif name not in {"kind", "schema", "time", "peer"}:
+                fields.append(([f"`{name}`"], about))
+        texts = [", ".join(names) + (f": {about}" if about else "") for names, about in fields]
+        kind = f"- **`{properties['kind']['enum'][0]}`** {schema['description']}"
+        lines.append(f"{kind} {'; '.join(texts)}." if texts else kind)
     return "\n".join(lines)
 
 
@@ -293,7 +286,7 @@ def _json(field: dict[str, Any]) -> str:
 # --- the command line
 
 
-SHARED = 4
+SHARED = 3
 """Commands that have the same option, from which on the page explains it once."""
 
 
@@ -321,13 +314,20 @@ def commands() -> str:
     ]
     for name, command in parsers.items():
         summary, command.description = command.description or "", None
+        actions, helps = command._actions, {action.dest: action.help for action in command._actions}  # noqa: SLF001
+        also = [
+            f"`{each.option_strings[-1]}`" for each in actions[1:] if each.option_strings and _option(each) in shared
+        ]
         with mock.patch.dict(os.environ, COLUMNS="80"):  # argparse wraps at the width of the terminal
-            usage = command.format_usage()
-            for action in command._actions:  # noqa: SLF001
-                if _option(action) in shared:
-                    action.help = argparse.SUPPRESS
+            for action in actions:
+                action.help = action.help if action.required or not action.option_strings else argparse.SUPPRESS
+            usage = command.format_usage().replace(command.prog, f"{command.prog} [OPTIONS]")
+            for action in actions:
+                here = helps[action.dest]
+                action.help = argparse.SUPPRESS if (_option(action)[0], here or "") in shared else here
             text = command.format_help().partition("\n\n")[2]
         parts += [f"## p2pfl {name}", summary, f"```text\n{usage}\n{text}".rstrip() + "\n```"]
+        parts += [f"Also {', '.join(also)}."] if also else []
     return "\n\n".join(parts) + "\n"
 
 

@@ -2,6 +2,8 @@
 
 import ast
 from functools import cache
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import networkx as nx
@@ -77,7 +79,7 @@ ONLY_IN = {
     "onnx": "results/models/exporters.py",
     "tensorboardX": "results/tensorboard.py",
     "docx": "results/table_files.py",
-    "gmpy2": "privacy/",
+    "gmpy2": ("privacy/", "plugins/vertical/"),
     "zstandard": "core/codecs.py",
     "aiomqtt": "network/transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",
@@ -168,3 +170,12 @@ def test_no_files_lean_on_each_other_in_a_circle():
 
 def test_every_room_is_in_the_table():
     assert {room(path) for path in files()} - {"__init__", "__main__"} == set(ROOMS)
+
+
+@pytest.mark.slow
+def test_the_package_and_its_pages_stay_within_their_limits():
+    loader = SourceFileLoader("size", str(PACKAGE.parent / "scripts" / "size"))
+    size = module_from_spec(spec_from_loader("size", loader))
+    loader.exec_module(size)
+    figures = size.structure(dict(size.files(PACKAGE.parent)))
+    assert {name: figures[name] for name, limit in size.LIMITS.items() if figures[name] > limit} == {}

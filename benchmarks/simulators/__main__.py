@@ -1,6 +1,7 @@
 """Time, processor time and memory of p2pfl beside other simulators on tasks with a few of many clients, in one run.
 
-    python -m benchmarks.simulators [--only mnist cifar10 femnist stackoverflow registered stacks] [--repeats 3]
+    python -m benchmarks.simulators [--only mnist cifar10 femnist stackoverflow registered uneven mnist-2000 mnist-10000
+                                     stacks] [--repeats 3]
                                     [--systems p2pfl pfl] [--limit 1800] [--environments FOLDER] [--install]
                                     [--registered 30000 1000000]
     python -m benchmarks.simulators --only cifar10 --systems p2pfl --device cuda --rounds 1500 --repeats 1
@@ -11,7 +12,9 @@ seconds; the frameworks take turns. ``learning`` is the time of the framework wi
 are made before; other tasks make the samples of a client where it trains. ``processor`` is the time of its process
 and of the children that have ended, with both; workers of Ray are not among these. A machine that is busy lengthens
 the first more than the second. ``registered`` measures rounds of 100 out of so many clients in p2pfl: processor
-seconds of a round and of all before it, and memory beyond the data. ``stacks`` is :mod:`benchmarks.stacks`.
+seconds of a round and of all before it, and memory beyond the data. ``uneven`` and the two after it are whole commands
+``p2pfl simulate`` with peers that do not change from round to round; ``P2PFL_DATA`` names the folder of MNIST.
+``stacks`` is :mod:`benchmarks.stacks`.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from itertools import pairwise
@@ -71,9 +75,34 @@ ROWS = {
     "femnist": ("a third of pfl", "1,500 rounds: FLUTE 502 s and FedML 20,992 s on GPUs"),
     "stackoverflow": ("below 2 GiB", "FedJAX: about an hour on a TPU"),
     "registered": ("below 1 GiB beyond the data, in a time that does not depend on the number", "Flower: 15 million"),
+    "uneven": ("8 s", "none"),
+    "mnist-2000": ("15 s", "none"),
+    "mnist-10000": ("30 s", "none"),
     "stacks": ("beside a busy loop 1.3 times the time of one thread", "none"),
 }
 """All rows, each with its goal and what others publish."""
+
+MNIST = """rounds = 3
+topology = {{ kind = "random_regular", degree = 8, peers = {peers} }}
+data.name = "mnist"
+model = {{ name = "mlp", hidden = [32] }}
+learning.algorithm = "dpsgd"
+gossip.steps = 1
+privacy.mode = "none"
+"""
+
+EXPERIMENTS = {
+    "uneven": """rounds = 10
+topology = { kind = "complete", peers = 1000 }
+data.name = "synthetic"
+model = { name = "mlp", hidden = [32] }
+learning = { algorithm = "fedavg", batch = 32, epochs = 1 }
+privacy.mode = "none"
+""",
+    "mnist-2000": MNIST.format(peers=2000),
+    "mnist-10000": MNIST.format(peers=10_000),
+}
+"""Experiment files of the rows that are whole commands; ``uneven`` has 45 to 23,483 samples a peer, and baselines."""
 
 TASKS = ("mnist", "cifar10", "femnist", "stackoverflow")
 """Names of the rows that are tasks."""
@@ -197,6 +226,8 @@ def main() -> None:
             print("\n" + "\n".join(lines(row, found)), flush=True)
         elif row == "registered":
             print_registered(options.registered)
+        elif row in EXPERIMENTS:
+            print_command(row, repeats=options.repeats, limit=options.limit)
         else:
             subprocess.run([sys.executable, "-m", "benchmarks.stacks"], check=True)
 
@@ -211,6 +242,30 @@ def print_registered(counts: list[float]) -> None:
         each = json.loads(done.stdout.splitlines()[-1])
         cells = [f"{each['round']:.4f}", f"{each['before']:.1f}", f"{each['beyond'] / 2**20:.0f}"]
         print(f"| {count:,.0f} | {' | '.join(cells)} |", flush=True)
+
+
+def print_command(row: str, *, repeats: int, limit: float) -> None:
+    """Print what ``p2pfl simulate`` takes for an experiment, imports and the run directory included."""
+    print("\n| command, s | processor, s | memory, MiB |\n| ---: | ---: | ---: |", flush=True)
+    options = [] if row == "uneven" else ["--no-baselines"]
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            file, log = Path(folder) / "experiment.toml", Path(folder) / "log"
+            file.write_text(EXPERIMENTS[row])
+            command = [sys.executable, "-m", "p2pfl", "simulate", str(file), "--runs", folder, *options]
+            begun = time.perf_counter()
+            with log.open("w") as out:
+                process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)  # noqa: S603 (this package)
+            watch = threading.Timer(limit, process.kill)
+            watch.start()
+            _, status, used = os.wait4(process.pid, 0)
+            watch.cancel()
+            process.returncode = os.waitstatus_to_exitcode(status)
+            took = time.perf_counter() - begun
+            if process.returncode:
+                print(f"| no result: {log.read_text().strip().rpartition(chr(10))[2][:160]} | | |", flush=True)
+                return
+        print(f"| {took:.1f} | {used.ru_utime + used.ru_stime:.1f} | {used.ru_maxrss / 1024:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

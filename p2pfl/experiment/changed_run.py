@@ -35,9 +35,10 @@ ABOVE = re.compile(r"(?<![\w:/.])/(?:[^/\s\"'()]+/)+")
 
 
 def settings_of(experiment: Experiment) -> dict[str, Any]:
-    """Return what a change takes from an experiment."""
+    """Return what a change takes from an experiment; a graph in a file is that of each device."""
     table = plain(experiment)
-    return {"rounds": table["rounds"], **{section: table[section] for section in SECTIONS}}
+    sections = [section for section in SECTIONS if section != "topology" or not experiment.topology.files]
+    return {"rounds": table["rounds"], **{section: table[section] for section in sections}}
 
 
 def changed_experiment(before: Experiment, settings: Mapping[str, Any]) -> Experiment:
@@ -74,18 +75,6 @@ def changed_experiment(before: Experiment, settings: Mapping[str, Any]) -> Exper
     if after.topology.files and after.topology.files != before.topology.files:
         raise InputError(f'the operator cannot name the file "{after.topology.files[0]}"; only the owner can')
     return after
-
-
-def changed_keys(before: Experiment, after: Experiment) -> dict[str, tuple[Any, Any]]:
-    """Return the keys that differ, each with its value before and after.
-
-    Examples
-    --------
-    >>> changed_keys(Experiment(rounds=3), Experiment(rounds=9))
-    {'rounds': (3, 9)}
-    """
-    was, now = flat(before), flat(after)
-    return {key: (was.get(key), now.get(key)) for key in now if was.get(key) != now.get(key)}
 
 
 def followers(experiment: Experiment) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,7 +21,6 @@ from p2pfl.experiment.resolved import Plan
 from p2pfl.learning import learner_traits
 from p2pfl.learning.histograms import count_samples
 from p2pfl.learning.learner import Tallies
-from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.secagg.in_process import partners
 from p2pfl.privacy.total_masks import TotalMasks
 
@@ -230,15 +229,15 @@ def alike(statements: Sequence[dict[str, float] | None]) -> dict[str, float] | N
     return statements[0] if all(each == statements[0] for each in statements) else None
 
 
-def masks_of(plan: Plan, secrets: Mapping[Edge, bytes]) -> TotalMasks | None:
+def masks_of(plan: Plan) -> TotalMasks | None:
     """Return the masks of totals: between all who share masks of rows, or are added up by the same receiver.
 
     ``None`` where neither masks nor sums hide rows, so that everybody may see contributions.
     """
     colluders = plan.experiment.privacy.colluders
     if plan.masked:
-        return TotalMasks(secrets, graph=plan.protection.graph, colluders=colluders)
+        return TotalMasks({}, graph=plan.protection.graph, colluders=colluders)
     if plan.protection.sums is None:
         return None
     edges = {*plan.topology.union.edges, *partners(plan.weights[0]).edges}
-    return TotalMasks(secrets, graph=graphs.Topology(plan.topology.peers, tuple(edges)), colluders=colluders)
+    return TotalMasks({}, graph=graphs.Topology(plan.topology.peers, tuple(edges)), colluders=colluders)

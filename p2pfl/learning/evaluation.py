@@ -17,11 +17,15 @@ from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import each_sample, squared_error
 from p2pfl.learning.set_scores import KeptBatch, SetScore
 from p2pfl.learning.steps.batching import DeviceSamples
+from p2pfl.learning.steps.sparse_samples import SparseSamples
 from p2pfl.learning.steps.training import Engine, StackedLearner
 
 SAMPLES_PER_CHUNK = 256
 """Largest number of samples of a row that are evaluated at once, unless one row has a device for itself."""
 
+
+MIN_SORTED_ROWS = 64
+"""Fewest rows that repay the sorting of the samples that they share."""
 
 PADDED_SAMPLES = 32
 """Samples of a row that are so few that padding to them costs less than a further block."""
@@ -136,6 +140,12 @@ def _outputs(
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
     where = to_device(torch.from_numpy(chosen), rows.device)  # [K]
     tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
+    first = engine.first_weight
+    if shared and first is not None and rows.device.type == "cpu" and len(rows) >= MIN_SORTED_ROWS:
+        sparse = part.sorted_by_zeros(learner.features, width=SAMPLES_PER_CHUNK)
+        if sparse is not None and bool(tensors[first].isfinite().all()):  # else zeros times them are NaN
+            yield from _sparse_outputs(learner, where, tensors, sparse, engine=engine, first=first)
+            return
     most = SAMPLES_PER_CHUNK
     if len(chosen) == 1 and rows.device.type != "cpu":  # as many as fill a block, since each call costs the same
         most *= max(1, engine.block(SAMPLES_PER_CHUNK))
@@ -146,6 +156,27 @@ def _outputs(
         with torch.no_grad():
             outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
         yield where, outputs, targets, real
+
+
+def _sparse_outputs(
+    learner: StackedLearner,
+    where: torch.Tensor,
+    tensors: list[torch.Tensor],
+    sparse: SparseSamples,
+    *,
+    engine: Engine,
+    first: int,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Yield what :func:`_outputs` does, by products of the first weights with the features that a batch uses."""
+    weight = tensors[first][:, :, sparse.columns]  # [K, O, I]
+    for number, used in enumerate(sparse.used):
+        batch = slice(number * sparse.width, (number + 1) * sparse.width)
+        targets = learner.targets[sparse.positions[batch]]  # [B]
+        few = [*tensors[:first], weight[:, :, :used], *tensors[first + 1 :]]
+        with torch.no_grad():
+            outputs = engine.outputs(few, sparse.features[batch, :used], shared=True)  # [K, B, *outputs]
+        real = torch.ones(1, len(targets), dtype=torch.bool)
+        yield where, outputs, targets.expand(len(where), *targets.shape), real
 
 
 def _common(part: DeviceSamples, most: int = SAMPLES_PER_CHUNK) -> Iterator[tuple[torch.Tensor | slice, torch.Tensor]]:

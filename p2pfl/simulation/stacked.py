@@ -121,7 +121,7 @@ class TotalArguments(TypedDict):
 
 def total_arguments(plan: Plan) -> TotalArguments:
     """Return over which edges the peers of a plan take totals, and which masks hide their contributions."""
-    return {"graph": plan.topology, "masks": masks_of(plan, {})}
+    return {"graph": plan.topology, "masks": masks_of(plan)}
 
 
 class StackedNeighbourhood:

@@ -1,6 +1,7 @@
 """Evaluation of rows on samples that they share: neither the order of samples nor the size of blocks changes scores."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.evaluation import PADDED_SAMPLES, _common, _divide
 from p2pfl.learning.losses import accuracy, each_sample
+from p2pfl.learning.steps.kernels import Kernels
+from p2pfl.learning.steps.sparse_samples import SparseSamples
 
 PEERS = tuple(f"peer{i}" for i in range(5))
 ORDERS = {"consecutive": np.arange(40, 340), "reversed": np.arange(40, 340)[::-1], "single": np.array([59])}
@@ -82,3 +85,53 @@ def test_of_several_classes_that_are_as_likely_the_first_is_predicted():
     outputs = torch.tensor([[[0.0, 0.0, 0.0], [1.0, 2.0, 2.0]]])
     for target, expected in ((0, [1.0, 0.0]), (1, [0.0, 1.0]), (2, [0.0, 0.0])):
         assert each_sample(accuracy, outputs, torch.full((1, 2), target)).tolist() == [expected]
+
+
+def many(*, layers=(12, 5, 3), rows=80):
+    """Return a learner whose test samples are mostly zeros, rows, and the module of one row."""
+    names = tuple(f"peer{i}" for i in range(rows))
+    draws = torch.Generator().manual_seed(4)
+    features = torch.rand(640, 3, 4, generator=draws) * (torch.rand(640, 3, 4, generator=draws) < 0.15)
+    features[:, 1, 2] = 0
+    data = Dataset(features, torch.randint(3, (640,), generator=draws), 3)
+    test = np.random.default_rng(0).permutation(np.arange(40, 640))
+    held = Federation(
+        data, dict.fromkeys(names, np.arange(8)), dict.fromkeys(names, np.arange(0)), dict.fromkeys(names, test)
+    )
+    sizes = [each for pair in pairwise(layers) for each in (nn.Linear(*pair), nn.ReLU())][:-1]
+    model = nn.Sequential(nn.Flatten(), *sizes)
+    made = TorchLearner(model, held, seed=7, batch=4, device="cpu", dtype=torch.float64)
+    return made, torch.randn(rows, made.layout.size, generator=draws, dtype=torch.float64), model.double(), names
+
+
+@pytest.mark.parametrize("layers", [(12, 3), (12, 5, 3), (12, 40, 3)])
+def test_features_that_are_zero_in_all_samples_of_a_batch_are_not_multiplied(layers, monkeypatch):
+    made, rows, model, names = many(layers=layers)
+    widths, outputs = [], Kernels.outputs
+
+    def watched(self, parts, features, *, shared):
+        widths.append(features.shape[1])
+        return outputs(self, parts, features, shared=shared)
+
+    monkeypatch.setattr(Kernels, "outputs", watched)
+    found = made.evaluate(rows, peers=names)
+    assert len(widths) == 3
+    assert widths == sorted(widths)
+    assert widths[0] < 12
+    test = made.parts["test"].of(names).samples
+    for row, loss, share in zip(rows, found["loss"], found["accuracy"], strict=True):
+        alone = torch.func.functional_call(model, made.state_dict(row), (made.features[test],))
+        assert loss.item() == pytest.approx(nn.functional.cross_entropy(alone, made.targets[test]).item(), rel=1e-12)
+        assert share.item() == (alone.argmax(1) == made.targets[test]).double().mean().item()
+
+
+def test_products_of_zeros_with_weights_that_are_not_finite_count():
+    made, rows, _, names = many()
+    rows[7, 6] = torch.inf  # of a feature that no sample uses
+    loss = made.evaluate(rows, peers=names)["loss"]
+    assert loss.isnan().nonzero().flatten().tolist() == [7]
+
+
+def test_samples_without_zeros_stay_as_they_are():
+    assert SparseSamples.sort(torch.rand(50, 3, 4) + 0.1, torch.arange(50), width=16) is None
+    assert SparseSamples.sort(torch.zeros(50, 3, 4), torch.arange(50), width=16).used == [1] * 4

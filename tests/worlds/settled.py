@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import networkx as nx
 import torch
 
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
-from p2pfl.network.protocol.agreement.attempt_reports import are_connected
 from p2pfl.network.protocol.interface.effects import Concluded
 from p2pfl.network.protocol.wire.verdict_messages import Place, Value
 from p2pfl.network.virtual.timed_learner import Goals
@@ -148,7 +148,7 @@ def _went_on(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kin
     if apart or (dead and plan.protection.wanted.departures != "go_on") or len(dead) > 1:
         return ""
     graph = plan.topology.at(0)
-    if not are_connected(others, {name: graph.neighbours(name) for name in others}):
+    if not nx.is_connected(nx.Graph(graph.edges).subgraph(others)):
         return ""
     for name in others:
         if plan.experiment.horizon - 1 not in ended[name].rounds:

@@ -77,6 +77,8 @@ class PlainEngine:
         tensors, has computed the same.
     """
 
+    first_weight: int | None = None
+
     def __init__(
         self,
         model: nn.Module,

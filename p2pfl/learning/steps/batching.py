@@ -14,6 +14,7 @@ import numpy.typing as npt
 from p2pfl.core.rows import to_device
 from p2pfl.core.tensors import torch
 from p2pfl.data import IntArray, Orders
+from p2pfl.learning.steps.sparse_samples import SparseSamples
 
 POSITIONS_PER_CHUNK = 2**18
 """Positions of samples that are found at once on the CPU."""
@@ -103,6 +104,7 @@ class DeviceSamples:
         self.samples = to_device(torch.from_numpy(samples), device)
         self._each = each
         self._spread: torch.Tensor | None = None
+        self._sparse: list[SparseSamples | None] = []
 
     @cached_property
     def first_of_run(self) -> int | None:
@@ -116,6 +118,12 @@ class DeviceSamples:
     def first_row(self) -> DeviceSamples:
         """Return the samples of the first row."""
         return DeviceSamples(self._each[:1], self.samples.device)
+
+    def sorted_by_zeros(self, features: torch.Tensor, *, width: int) -> SparseSamples | None:
+        """Return the samples that all rows share in the order of :class:`SparseSamples`; it is computed once."""
+        if not self._sparse:
+            self._sparse = [SparseSamples.sort(features, self.samples, width=width)]
+        return self._sparse[0]
 
     def target_variances(self, targets: torch.Tensor) -> torch.Tensor:
         """Return the variance of each row's targets, ``[R]`` float64, of several the mean; it is computed once."""

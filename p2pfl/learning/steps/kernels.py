@@ -49,6 +49,8 @@ class Kernels:
     def __init__(self, layers: Sequence[Layer], *, loss: PerSample, footprint: Footprint) -> None:
         self.layers, self.loss, self.footprint = tuple(layers), loss, footprint
         self._lowest = next((i for i, layer in enumerate(self.layers) if isinstance(layer, Affine)), 0)
+        unflat = next((layer for layer in self.layers if not isinstance(layer, Flatten)), None)
+        self.first_weight = unflat.weight if type(unflat) is Affine else None
         self._others: list[Kernels] = []
 
     def copies(self, count: int) -> "list[Kernels]":

@@ -170,6 +170,8 @@ class Perceptrons:
         Engine that evaluates the same rows, where torch is installed.
     """
 
+    first_weight: int | None = None
+
     def __init__(
         self,
         layers: Sequence[LayerKind],

@@ -32,6 +32,8 @@ class StackedEngine:
         Memory that decides the number of rows in a block.
     """
 
+    first_weight: int | None = None
+
     def __init__(
         self,
         model: nn.Module,

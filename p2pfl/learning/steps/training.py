@@ -113,7 +113,16 @@ one, on two cores that six processes shared.
 
 
 class Engine(Protocol):
-    """Interface that computes gradients for a block of rows."""
+    """Interface that computes gradients for a block of rows.
+
+    Attributes
+    ----------
+    first_weight
+        Place of the weights ``[K, O, I]`` among the parts, if the outputs follow from their product with the features
+        of a sample; else ``None``.
+    """
+
+    first_weight: int | None
 
     def block(self, width: int) -> int:
         """Return the number of rows in a block when a batch has ``width`` samples."""

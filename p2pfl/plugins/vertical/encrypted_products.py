@@ -11,7 +11,7 @@ alone. A certificate of the key and fresh n-th powers hide X also from a key tha
 element by element product of a column y with X, the left party encrypts X under its key, and the right one multiplies.
 Rows are encrypted once for all products of a fit.
 
-See :mod:`p2pfl.privacy.paillier`.
+See :mod:`p2pfl.plugins.vertical.paillier`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError
 from p2pfl.core.neighbourhood import Recipient
 from p2pfl.learning.additive import Question, Questions
+from p2pfl.plugins.vertical.paillier import MODULUS_BITS, ROOTS, SPARE_BITS, PrivateKey, PublicKey, Stream, stream
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.private_messages import PrivateMessage, ints_to_large, large_to_ints, send
 from p2pfl.plugins.vertical.products import DealtProduct, Factors, Matrix, Products, SharedMatrix
 from p2pfl.plugins.vertical.ring import Words, signed, words
 from p2pfl.privacy.keys import KEY_BYTES, Source
-from p2pfl.privacy.paillier import MODULUS_BITS, ROOTS, SPARE_BITS, PrivateKey, PublicKey, Stream, stream
 
 MAX_ROWS = 20_000
 """Most common rows of two parties with nobody else: 10,000 take 20 s, and 4 minutes element by element."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from p2pfl.data.parties import CommonRows
 from p2pfl.experiment.partitionings import Disclosure
 from p2pfl.plugins.vertical.feature_maps import MapOptions
+from p2pfl.plugins.vertical.paillier import MODULUS_BITS
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 from p2pfl.plugins.vertical.weighted_products import MIN_PEOPLE
-from p2pfl.privacy.paillier import MODULUS_BITS
 from p2pfl.results.formats import size
 
 WORD = 8

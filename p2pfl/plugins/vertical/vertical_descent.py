@@ -31,6 +31,7 @@ from p2pfl.data.parties import Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.gram import Blocks, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import LinearFit
+from p2pfl.plugins.vertical.paillier import MODULUS_BITS, Powers, PrivateKey, PublicKey, Stream, stream
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.private_messages import PrivateMessage, ints_to_large, large_to_ints, publish, send
 from p2pfl.plugins.vertical.statement import DescentRun, VerticalRun
@@ -38,7 +39,6 @@ from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.plugins.vertical.vertical_regression import VerticalRegression
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole
 from p2pfl.privacy.keys import KEY_BYTES, Source
-from p2pfl.privacy.paillier import MODULUS_BITS, Powers, PrivateKey, PublicKey, Stream, stream
 
 FRACTION = 32
 """Fraction bits of predictors and residuals."""

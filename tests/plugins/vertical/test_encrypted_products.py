@@ -8,11 +8,11 @@ from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.plugins.vertical import encrypted_products as module
 from p2pfl.plugins.vertical import linear
 from p2pfl.plugins.vertical.encrypted_products import MAX_ROWS, EncryptedProducts, products_of
+from p2pfl.plugins.vertical.paillier import ROOTS, PrivateKey
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.products import Factors, Products
 from p2pfl.plugins.vertical.ring import words
 from p2pfl.privacy.keys import SecretSource, SeededSource
-from p2pfl.privacy.paillier import ROOTS, PrivateKey
 from vertical_roles import PAIR, THREE, joined_table, overheard, play, split
 
 TWO = PartyRoles(("ada", "bob"), label="bob")

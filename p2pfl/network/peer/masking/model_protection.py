@@ -81,7 +81,7 @@ class ModelProtection:
         meter: Meter,
         source: Source,
     ) -> None:
-        self.plan, self._total_masks = plan, masks_of(plan, {})
+        self.plan, self._total_masks = plan, masks_of(plan)
         self.session, self.relay, self.key = session, relay, ExchangeKey(kept.key)
         self.agreed, self.meter, self.source = agreed, meter, source
         self.membership = self.session.membership

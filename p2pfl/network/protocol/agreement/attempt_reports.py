@@ -172,21 +172,3 @@ def decode_outcome(value: Value, members: Collection[str]) -> AttemptOutcome:
     if encode_outcome(outcome, members) != value or not possible:
         raise DecodeError("the bytes are no outcome of an attempt of these members")
     return outcome
-
-
-def are_connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:
-    """Return whether members form one component of a graph.
-
-    Examples
-    --------
-    >>> ring = {"ada": ["bob", "eve"], "bob": ["ada", "mia"], "eve": ["ada", "mia"], "mia": ["bob", "eve"]}
-    >>> are_connected(["ada", "bob", "mia"], ring), are_connected(["ada", "mia"], ring)
-    (True, False)
-    """
-    left = {*members}
-    frontier = [left.pop()] if left else []
-    while frontier:
-        new = left & {*neighbours[frontier.pop()]}
-        left -= new
-        frontier += new
-    return not left

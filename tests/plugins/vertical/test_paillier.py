@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import PrivacyError
-from p2pfl.privacy import paillier
-from p2pfl.privacy.paillier import Powers, PrivateKey, PublicKey, is_prime, safe_prime, stream
+from p2pfl.plugins.vertical import paillier
+from p2pfl.plugins.vertical.paillier import Powers, PrivateKey, PublicKey, is_prime, safe_prime, stream
 
 BITS = 256
 
