@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy.sparse
 
 from p2pfl.algorithms import Algorithm, Idle, State, average_of, share_all
 from p2pfl.core.errors import ExperimentError
@@ -52,7 +51,7 @@ def neighbourhood_sums(experiment: Experiment, weights: Weights, algorithm: Algo
     _check_neighbours(weights, colluders=experiment.privacy.colluders)
     wanted, peers = experiment.privacy, len(weights.peers)
     short = peers**2 <= MAX_VIEW_SIZE
-    view = Sums(weights.peers, weights.matrix.toarray()[None, :, None, :] if short else None)
+    view = Sums(weights.peers, weights.rows.dense[None, :, None, :] if short else None)
     if not short and wanted.colluders > 1:
         raise ExperimentError(
             f'privacy.mode = "secagg" cannot be checked for {peers} peers and privacy.colluders = {wanted.colluders}, '
@@ -143,9 +142,10 @@ def ring_width(
     masses
         The smallest and the largest.
     """
-    matrix = weights.matrix
-    convex = asked.algorithm.convex and bool(matrix.data.min() >= 0 and matrix.sum(axis=1).max() < 1 + 1e-9)
-    heaviest = (matrix - scipy.sparse.diags_array(matrix.diagonal())).max()
+    rows = weights.rows
+    sums = np.bincount(rows.rows, weights=rows.data)  # [N]
+    convex = asked.algorithm.convex and bool(rows.data.min() >= 0 and sums.max() < 1 + 1e-9)
+    heaviest = rows.data[rows.rows != rows.indices].max(initial=0.0)
     terms = int(senders(weights).max())
     low, high = masses
     move = clip + MAX_DEVIATIONS * noise

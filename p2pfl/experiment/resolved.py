@@ -419,7 +419,7 @@ class Plan:
             settings["start"] = former.identity(self.federation.peers)
         return settings | {
             "topology": digest_edges([self.topology.at(phase).edges for phase in range(self.topology.period)]),
-            "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),
+            "weights": _digest(b"".join(weights.rows.data.tobytes() for weights in self.weights)),
             "features": _features(self.federation),
             "keys": "epochs-v1",
             "masks": VERSION,

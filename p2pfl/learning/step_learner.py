@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -14,11 +16,10 @@ import numpy as np
 from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout, Rows, to_device
 from p2pfl.core.tensors import torch
-from p2pfl.data import Federation, IntArray, gather
+from p2pfl.data import Federation, IntArray, LazyFederation, gather
 from p2pfl.learning.data_checks import check_losses, check_whole, finite, inputs
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
-from p2pfl.learning.lazy_samples import having
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, name_loss, squared_error
 from p2pfl.learning.set_scores import SET_SCORES, SetScore, choose_metrics, choose_score, choose_usual, r2, scores_of
@@ -237,6 +238,16 @@ class StepLearner(ABC):
             return int(self.epochs * samples.sum())
         return int(self.steps * (samples if self.batch is None else np.minimum(samples, self.batch)).sum())
 
+    @contextlib.contextmanager
+    def _loaded(self, peers: Sequence[str], active: torch.Tensor | None = None) -> Iterator[Self]:
+        """Load the samples of the active peers of a lazy federation, for as long as a learner of them is in use."""
+        assert isinstance(self.federation, LazyFederation)  # noqa: S101 (asked by the caller)
+        awake = peers if active is None else [*compress(peers, active.tolist())]
+        near = self.on(self.federation.gathered(awake, idle=peers))
+        near.proof = self.proof
+        yield near
+        self.perceptrons, self.engine = near.perceptrons, near.engine  # plain torch, where others were wrong
+
     def fit(
         self,
         rows: Rows,
@@ -271,7 +282,7 @@ class StepLearner(ABC):
         """
         self._check_rows(rows, peers)
         if self.federation.lazy:
-            with having(self, peers, active) as near:
+            with self._loaded(peers, active) as near:
                 return near.fit(rows, peers=peers, round=round, memory=memory, active=active, correction=correction)
         schedule = training.schedule_batches(self, peers, round=round, active=active)
         start = training.Work(
@@ -322,7 +333,7 @@ class StepLearner(ABC):
         """
         self._check_rows(rows, peers)
         if self.federation.lazy:
-            with having(self, peers, active) as near:
+            with self._loaded(peers, active) as near:
                 return near.gradient(rows, peers=peers, round=round, step=step, whole=whole, active=active)
         schedule = training.schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
         start = training.Work(rows.to(self.device, self.dtype), {}, schedule, tuple(peers), round, first=step)
@@ -368,7 +379,7 @@ class StepLearner(ABC):
         """
         self._check_rows(rows, peers)
         if part == "train" and self.federation.lazy:
-            with having(self, peers) as near:
+            with self._loaded(peers) as near:
                 return near.evaluate(rows, peers=peers, part=part)
         stack, samples = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
         compute = partial(evaluate, self, stack, samples, engine=self._engine(rows))
@@ -385,7 +396,7 @@ class StepLearner(ABC):
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
         if part == "train" and self.federation.lazy:
-            with having(self, (peer,)) as near:
+            with self._loaded((peer,)) as near:
                 return near.outputs(row, peer=peer, part=part)
         stack, samples = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
         compute = partial(predict_row, self, stack, samples, engine=self._engine(stack))

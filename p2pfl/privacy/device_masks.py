@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-import scipy.sparse
+import scipy  # imports scipy.sparse when that is first used, which takes 20 MiB
 
 from p2pfl.core.rows import to_device
 from p2pfl.core.tensors import torch

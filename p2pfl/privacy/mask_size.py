@@ -28,7 +28,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy  # imports scipy.sparse when that is first used, which takes 20 MiB
 
 from p2pfl.topology import Topology, Weights
 
@@ -40,6 +40,9 @@ MIN_MASK_FACTOR = 2.0
 
 MAX_VICTIMS = 8
 """Number of deaths to consider, of the peers with the most masks; on large graphs the others are similar."""
+
+SMALL_GRAPH = 64
+"""Peers up to which matrices are arrays, so that a device needs no scipy."""
 
 MAX_DENSE_PEERS = 500
 """Peers up to which products of matrices are fast, so that no eigenvectors are needed."""
@@ -135,27 +138,25 @@ def residual(graph: Topology, weights: Sequence[Weights], *, steps: int) -> floa
     >>> round(residual(ring(3), [metropolis(ring(3))], steps=1), 3)
     0.816
     """
-    peers = graph.peers
-    numbers = {peer: index for index, peer in enumerate(peers)}
-    edges = sorted({(min(a, b), max(a, b)) for a, b in graph.edges})
-    ends = np.array([[numbers[a], numbers[b]] for a, b in edges])  # [E, 2]
-    shape = len(peers), len(peers)
-    pairs = scipy.sparse.csr_array((np.ones(2 * len(ends)), np.concatenate([ends, ends[:, ::-1]]).T), shape)
-    counts = pairs.sum(axis=1)  # [N]
-    gram = (scipy.sparse.diags_array(counts) - pairs).tocsr()  # [N, N]: B B', the masks that two rows share
+    pairs = Topology(graph.peers, graph.edges).arcs
+    counts = np.diff(pairs.indptr)  # [N]
     most = np.argsort(-counts, kind="stable")[:MAX_VICTIMS]
-    return max(_largest_rest(gram, weights, dead=int(victim), steps=steps) for victim in most)
+    small = len(graph.peers) <= SMALL_GRAPH
+    matrices = [each.rows.dense if small else each.matrix for each in weights]
+    degrees = np.diag(counts) if small else scipy.sparse.diags_array(counts.astype(np.float64))
+    gram = degrees - (pairs.dense if small else pairs.matrix)  # [N, N]: B B', the masks that two rows share
+    return max(_largest_rest(gram, matrices, dead=int(victim), steps=steps) for victim in most)
 
 
-def _largest_rest(gram: scipy.sparse.csr_array, weights: Sequence[Weights], *, dead: int, steps: int) -> float:
+def _largest_rest(gram: Any, matrices: Sequence[Any], *, dead: int, steps: int) -> float:
     """Return the largest norm of a survivor's row of the masks, mixed without the dead peer."""
     here = np.ones(gram.shape[0])  # [N]
     here[dead] = 0.0
-    alive = scipy.sparse.diags_array(here)
+    diagonal = np.diag if isinstance(gram, np.ndarray) else scipy.sparse.diags_array
     without = []
-    for each in weights:
-        kept = (alive @ scipy.sparse.csr_array(each.matrix) @ alive).tocsr()  # [N, N]
-        without.append((kept + scipy.sparse.diags_array(here * (1 - kept.sum(axis=1)))).tocsr())
+    for matrix in matrices:
+        kept = diagonal(here) @ matrix @ diagonal(here)  # [N, N]
+        without.append(kept + diagonal(here * (1 - kept.sum(axis=1))))
     slowest = _slowest(without[0], steps) if len(without) == 1 else None
     if slowest is not None:
         modes, left = slowest  # [N, k], [k]
@@ -168,9 +169,10 @@ def _largest_rest(gram: scipy.sparse.csr_array, weights: Sequence[Weights], *, d
     return math.sqrt(squares.max())
 
 
-def _product(matrices: Sequence[scipy.sparse.csr_array], steps: int) -> Any:
+def _product(matrices: Sequence[Any], steps: int) -> Any:
     """Return the product of the first matrices, which repeat, the last one leftmost; sparse while it is thin."""
-    start = scipy.sparse.eye_array(matrices[0].shape[0], format="csr")
+    size = matrices[0].shape[0]
+    start = np.eye(size) if isinstance(matrices[0], np.ndarray) else scipy.sparse.eye_array(size, format="csr")
 
     def product(factors: Iterable[Any]) -> Any:
         return reduce(lambda done, each: _dense(each @ done), factors, start)
@@ -187,8 +189,8 @@ def _product(matrices: Sequence[scipy.sparse.csr_array], steps: int) -> Any:
 
 def _dense(matrix: Any) -> Any:
     """Return a sparse matrix as an array once a tenth of it is filled."""
-    sparse = scipy.sparse.issparse(matrix)
-    return matrix.toarray() if sparse and matrix.nnz > matrix.shape[0] ** 2 / 10 else matrix
+    full = isinstance(matrix, np.ndarray) or matrix.nnz <= matrix.shape[0] ** 2 / 10
+    return matrix if full else matrix.toarray()
 
 
 def _slowest(matrix: scipy.sparse.csr_array, steps: int) -> tuple[np.ndarray, np.ndarray] | None:

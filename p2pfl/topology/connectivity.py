@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
+import scipy  # imports scipy.sparse and its csgraph when they are first used, which takes 20 and 10 MiB
 
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx

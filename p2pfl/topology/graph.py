@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, compress, pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
+import scipy  # imports scipy.sparse and its csgraph when they are first used, which takes 20 and 10 MiB
 
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
@@ -22,6 +22,72 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
 
 TOLERANCE = 1e-9
 """Largest deviation from one that sums of given weights may have."""
+
+
+class SparseRows(NamedTuple):
+    """Entries of a sparse matrix by rows, named and ordered as in :class:`scipy.sparse.csr_array`.
+
+    A device that needs no products of matrices needs no scipy.
+
+    Attributes
+    ----------
+    data, indices
+        Values and columns of all entries ``[E]``, row by row, sorted by column.
+    indptr
+        Where the entries of each row begin, and where the last ones end ``[N + 1]``.
+    """
+
+    data: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int32]
+    indptr: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(
+        cls, values: npt.NDArray[np.float64], rows: npt.NDArray[Any], columns: npt.NDArray[Any], *, count: int
+    ) -> SparseRows:
+        """Return the entries of a square matrix, each of which is given once.
+
+        Examples
+        --------
+        >>> some = SparseRows.of(np.array([3.0, 5.0]), np.array([1, 0]), np.array([0, 1]), count=2)
+        >>> some.data.tolist(), some.indices.tolist(), some.indptr.tolist()
+        ([5.0, 3.0], [1, 0], [0, 1, 2])
+        """
+        order = np.argsort(rows.astype(np.int64) * count + columns)
+        ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
+        return cls(values[order], columns[order].astype(np.int32), ends.astype(np.int32))
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Row of each entry, ``[E]``."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    @property
+    def transposed(self) -> SparseRows:
+        """Entries of the transposed matrix."""
+        return SparseRows.of(self.data, self.indices, self.rows, count=len(self.indptr) - 1)
+
+    def __matmul__(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the product of the matrix and numbers ``[N, ...]``, which are added in the order of the entries."""
+        products, counts = np.zeros((len(self.indptr) - 1, *values.shape[1:])), np.diff(self.indptr)
+        for place in range(int(counts.max(initial=0))):
+            rows = np.flatnonzero(counts > place)
+            entries = self.indptr[rows] + place
+            products[rows] += (self.data[entries] * values[self.indices[entries]].T).T
+        return products
+
+    @property
+    def dense(self) -> npt.NDArray[np.float64]:
+        """The same entries as an array ``[N, N]``."""
+        whole = np.zeros((len(self.indptr) - 1, len(self.indptr) - 1))
+        whole[self.rows, self.indices] = self.data
+        return whole
+
+    @property
+    def matrix(self) -> scipy.sparse.csr_array:
+        """The same entries as a matrix of scipy."""
+        count = len(self.indptr) - 1
+        return scipy.sparse.csr_array((self.data, self.indices, self.indptr), shape=(count, count))
 
 
 @dataclass(frozen=True)
@@ -72,7 +138,7 @@ class Topology:
             _check_weights(pairs, self.weights)
             weight = dict(zip(pairs, self.weights, strict=True))
             object.__setattr__(self, "weights", tuple(float(weight[edge]) for edge in edges))
-            _check_shares(self.peers, self._matrix(np.array(self.weights)))
+            _check_shares(self.peers, self.weighted_arcs)
 
     @classmethod
     def complete(cls, peers: Sequence[str]) -> Topology:
@@ -221,27 +287,31 @@ class Topology:
     @cached_property
     def adjacency(self) -> scipy.sparse.csr_array:
         """Adjacency matrix ``[N, N]`` in the order of ``peers``: 1.0 at ``[i, j]`` if peer i receives from peer j."""
+        return self.arcs.matrix
+
+    @cached_property
+    def arcs(self) -> SparseRows:
+        """Entries of the :attr:`adjacency`, which need no scipy."""
         if not self.is_complete:
-            return self._matrix(np.ones(len(self.edges)))
+            return self._entries(np.ones(len(self.edges)))
         every, numbers = len(self.peers), np.arange(len(self.peers), dtype=np.int32)
         columns = np.broadcast_to(numbers, (every, every))[~np.eye(every, dtype=bool)]  # [N (N - 1)]
         ends = np.arange(every + 1, dtype=np.int32) * (every - 1)  # [N + 1]
-        return scipy.sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(every, every))
+        return SparseRows(np.ones(len(columns)), columns, ends)
 
     @cached_property
-    def shares(self) -> scipy.sparse.csr_array | None:
-        """The :attr:`adjacency` with the weights of the edges in place of ones; ``None`` for edges without weights."""
-        return self._matrix(np.array(self.weights)) if self.weights or not self.edges else None
+    def weighted_arcs(self) -> SparseRows:
+        """The :attr:`arcs` with the weights of the edges in place of ones."""
+        return self._entries(np.array(self.weights))
 
-    def _matrix(self, values: npt.NDArray[np.float64]) -> scipy.sparse.csr_array:
+    def _entries(self, values: npt.NDArray[np.float64]) -> SparseRows:
         number = self._numbers
         pairs = np.array([(number[a], number[b]) for a, b in self.edges], dtype=np.int64).reshape(-1, 2)  # [E, 2]
         sender, listener = pairs.T
         if not self.directed:
             sender, listener = np.concatenate([pairs, pairs[:, ::-1]]).T  # [2 E]
             values = np.concatenate([values, values])  # [2 E]
-        shape = (len(self.peers), len(self.peers))
-        return _sort(scipy.sparse.coo_array((values, (listener, sender)), shape=shape))
+        return SparseRows.of(values, listener, sender, count=len(self.peers))
 
     @cached_property
     def turns(self) -> dict[str, int]:
@@ -254,15 +324,15 @@ class Topology:
 
     @cached_property
     def _senders(self) -> dict[str, tuple[str, ...]]:
-        return self._names(self.adjacency)
+        return self._names(self.arcs)
 
     @cached_property
     def _receivers(self) -> dict[str, tuple[str, ...]]:
-        return self._names(_sort(self.adjacency.T))
+        return self._names(self.arcs.transposed)
 
-    def _names(self, matrix: scipy.sparse.csr_array) -> dict[str, tuple[str, ...]]:
-        names = [self.peers[column] for column in matrix.indices]
-        return {peer: tuple(names[a:b]) for peer, (a, b) in zip(self.peers, pairwise(matrix.indptr), strict=True)}
+    def _names(self, arcs: SparseRows) -> dict[str, tuple[str, ...]]:
+        names = [self.peers[column] for column in arcs.indices]
+        return {peer: tuple(names[a:b]) for peer, (a, b) in zip(self.peers, pairwise(arcs.indptr), strict=True)}
 
     def _lookup(self, table: dict[str, tuple[str, ...]], peer: str) -> tuple[str, ...]:
         if peer not in table:
@@ -407,7 +477,7 @@ def check_connected(topology: Topology | Schedule) -> None:
     union = topology.union
     if union.is_complete:
         return
-    ways = [union.adjacency, _sort(union.adjacency.T)] if union.directed else [union.adjacency]
+    ways = [union.arcs, union.arcs.transposed] if union.directed else [union.arcs]
     if all(depth(way) is not None for way in ways):
         return
     count, label = scipy.sparse.csgraph.connected_components(union.adjacency, directed=True, connection="strong")
@@ -420,17 +490,17 @@ def check_connected(topology: Topology | Schedule) -> None:
     )
 
 
-def depth(matrix: scipy.sparse.csr_array, *, start: int = 0) -> int | None:
+def depth(entries: SparseRows, *, start: int = 0) -> int | None:
     """Return after how many steps, from rows to the columns of their entries, all rows are reached from the first one.
 
     It is ``None`` if some are never reached.
 
     Examples
     --------
-    >>> depth(Topology(("a", "b", "c"), (("a", "b"), ("b", "c"))).adjacency)
+    >>> depth(Topology(("a", "b", "c"), (("a", "b"), ("b", "c"))).arcs)
     2
     """
-    starts, columns = matrix.indptr.tolist(), matrix.indices.tolist()
+    starts, columns = entries.indptr.tolist(), entries.indices.tolist()
     reached, new = {start}, {start}
     steps = -1
     while new:
@@ -457,11 +527,20 @@ def turns(topology: Topology) -> dict[str, int]:
     >>> turns(ring(6))
     {'peer0': 0, 'peer1': 1, 'peer2': 2, 'peer3': 0, 'peer4': 1, 'peer5': 2}
     """
-    hears = topology.adjacency
-    conflicts = _sort(hears.T @ hears + hears + hears.T)
+    if topology.is_complete:
+        return {peer: number for number, peer in enumerate(topology.peers)}
+    senders, receivers = (
+        np.split(arcs.indices, arcs.indptr[1:-1]) for arcs in (topology.arcs, topology.arcs.transposed)
+    )
+    conflicts = []
+    for row, reached in enumerate(receivers):
+        here = np.zeros(len(senders), dtype=bool)
+        for others in (senders[row], reached, *(senders[each] for each in reached)):
+            here[others] = True
+        conflicts.append(np.flatnonzero(here))
     colour = np.full(len(topology.peers), -1)
-    for row in np.argsort(-np.diff(conflicts.indptr), kind="stable"):
-        others = colour[conflicts.indices[conflicts.indptr[row] : conflicts.indptr[row + 1]]]
+    for row in np.argsort([-len(each) for each in conflicts], kind="stable"):
+        others = colour[conflicts[row]]
         taken = np.zeros(len(others) + 1, dtype=bool)  # one of these many is free
         taken[others[(others >= 0) & (others < len(taken))]] = True
         colour[row] = np.argmin(taken)
@@ -517,20 +596,14 @@ def _check_weights(edges: Sequence[tuple[str, str]], weights: tuple[float, ...])
             )
 
 
-def _check_shares(peers: tuple[str, ...], shares: scipy.sparse.csr_array) -> None:
-    received = np.asarray(shares.sum(axis=1))  # [N]
+def _check_shares(peers: tuple[str, ...], shares: SparseRows) -> None:
+    received = np.bincount(shares.rows, weights=shares.data, minlength=len(peers))  # [N]
     most = int(np.argmax(received))
     if received[most] > 1 + TOLERANCE:
         raise TopologyError(
             f'the weights of the models that "{peers[most]}" receives sum to {received[most]:.12g}; scale them to '
             "sum to at most 1"
         )
-
-
-def _sort(matrix: scipy.sparse.sparray) -> scipy.sparse.csr_array:
-    csr = scipy.sparse.csr_array(matrix)
-    csr.sort_indices()
-    return csr
 
 
 UNBOUND = Topology(("unbound",), ())

@@ -16,17 +16,20 @@ References
 Vogels, Hendrikx and Jaggi, Beyond spectral gap: the role of the topology in decentralized learning, NeurIPS 2022.
 """
 
+from __future__ import annotations
+
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse  # imports its linalg and csgraph when they are first used, which takes 10 MiB
+import scipy  # imports scipy.sparse, its linalg and csgraph when they are first used, which takes 30 MiB
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology.graph import depth
+from p2pfl.topology.graph import SparseRows, depth
 from p2pfl.topology.weights import Weights
 
 Floats = npt.NDArray[np.float64]
@@ -66,8 +69,8 @@ def contraction(weights: Sequence[Weights]) -> float:
     kept = all(each.keeps_mean and each.keeps_consensus for each in weights)
     if kept and any(each.averages for each in weights):
         return 0.0  # without the N^2 weights of an average
-    matrices = [each.matrix for each in weights]
     n = len(weights[0].peers)
+    matrices: list[Any] = [each.rows if n <= _DENSE else each.matrix for each in weights]
     masses = _push_sum_weights(weights)
     wanders = not all(each.keeps_mean for each in weights)
     if n <= _DENSE:
@@ -137,7 +140,7 @@ def steps(weights: Sequence[Weights], *, tolerance: float) -> int:
     if any(each.averages and each.keeps_mean for each in weights[:1]):
         return 1
     _check_joined(weights)
-    if len(weights) == 1 and weights[0].keeps_mean and _normal(weights[0].matrix):
+    if len(weights) == 1 and weights[0].keeps_mean and (weights[0].symmetric or _normal(weights[0].matrix)):
         rho = contraction(weights)
         _check_contracts(rho)
         return _ceil(math.log(tolerance) / math.log(rho)) if rho > tolerance else 1
@@ -201,7 +204,7 @@ def lowest(weights: Weights) -> float:
     return 1.0 - _largest(lambda vector: vector - matrix @ vector, n)  # I - W has no negative eigenvalue
 
 
-def _apply(matrices: list[scipy.sparse.csr_array], vectors: Floats) -> Floats:
+def _apply(matrices: list[Any], vectors: Floats) -> Floats:
     """Return ``(W_k ... W_1 - J) v``; the mean is removed first, where nothing is lost to cancellation."""
     vectors = _centre(vectors)
     for matrix in matrices:
@@ -219,7 +222,7 @@ def _push_sum_weights(weights: Sequence[Weights]) -> Floats:
     masses = np.ones(len(weights[0].peers))
     if not all(each.keeps_consensus for each in weights):
         for each in weights:
-            masses = each.matrix @ masses
+            masses = each.rows @ masses
     return masses
 
 
@@ -264,10 +267,12 @@ def _check_contracts(rho: float) -> None:
 
 
 def _check_joined(weights: Sequence[Weights]) -> None:
-    total = sum((each.matrix for each in weights[1:]), weights[0].matrix)
-    either = scipy.sparse.csr_array(total + total.T)
-    if depth(either) is None:
-        parts, _ = scipy.sparse.csgraph.connected_components(either, directed=False)
+    count = len(weights[0].peers)
+    ways = [way for each in weights for way in (each.rows, each.rows.transposed)]
+    either = np.unique(np.concatenate([way.rows * count + way.indices for way in ways]))
+    entries = SparseRows.of(np.ones(len(either)), *np.divmod(either, count), count=count)
+    if depth(entries) is None:
+        parts, _ = scipy.sparse.csgraph.connected_components(entries.matrix, directed=False)
         raise TopologyError(f"the weights leave {parts} groups of peers that never mix; add edges between them")
 
 

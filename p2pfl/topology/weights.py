@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # imports scipy.sparse when that is first used, which takes 20 MiB
 
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology.graph import TOLERANCE, Topology, brief
+from p2pfl.topology.graph import TOLERANCE, SparseRows, Topology, brief
 
 ROUNDING = 1e-12
 """Difference of two equal weights, one of which is what the others leave of 1."""
@@ -47,6 +47,13 @@ class Weights:
     matrix: scipy.sparse.csr_array
 
     @classmethod
+    def of(cls, peers: tuple[str, ...], rows: SparseRows) -> Weights:
+        """Return the weights with these entries, whose matrix is made where it is needed."""
+        weights = cls.__new__(cls)
+        weights.__dict__.update(peers=peers, rows=rows)
+        return weights
+
+    @classmethod
     def average(cls, peers: tuple[str, ...]) -> Weights:
         """Return the weights with which each of N peers takes the average of all: 1 / N everywhere.
 
@@ -63,15 +70,19 @@ class Weights:
     if not TYPE_CHECKING:  # which would take any name for an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Return the matrix of an average."""
+            """Return the matrix, and make it where the weights have come without it."""
             if name != "matrix" or "peers" not in self.__dict__:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name}")
-            count = len(self.peers)
-            columns = np.tile(np.arange(count, dtype=np.int32), count)
-            ends = np.arange(count + 1) * count
-            entries = (np.full(count**2, 1.0 / count), columns, ends)
-            self.__dict__["matrix"] = scipy.sparse.csr_array(entries, shape=(count, count))
-            return self.__dict__["matrix"]
+            return self.__dict__.setdefault("matrix", self.rows.matrix)
+
+    @cached_property
+    def rows(self) -> SparseRows:
+        """Entries of the matrix, which need no scipy."""
+        if "matrix" in self.__dict__:
+            return SparseRows(self.matrix.data, self.matrix.indices, self.matrix.indptr)
+        count = len(self.peers)  # of an average
+        columns = np.tile(np.arange(count, dtype=np.int32), count)
+        return SparseRows(np.full(count**2, 1.0 / count), columns, np.arange(count + 1, dtype=np.int32) * count)
 
     @property
     def entries(self) -> int:
@@ -82,19 +93,19 @@ class Weights:
         >>> Weights.average(("ada", "bob", "cleo")).entries
         9
         """
-        return self.matrix.nnz if "matrix" in self.__dict__ else len(self.peers) ** 2
+        return len(self.rows.data) if {"matrix", "rows"} & {*self.__dict__} else len(self.peers) ** 2
 
     @cached_property
     def squares(self) -> npt.NDArray[np.float64]:
         """Sum of the squared weights that each peer gives, ``[N]``."""
         if self.averages:
             return np.full(len(self.peers), 1.0 / len(self.peers))
-        return np.asarray(self.matrix.power(2).sum(axis=1)).reshape(-1)
+        return np.asarray(np.bincount(self.rows.rows, weights=self.rows.data**2, minlength=len(self.peers)), np.float64)
 
     @cached_property
     def averages(self) -> bool:
         """True if one gossip step gives everybody the average of all models, to rounding."""
-        data, count = self.matrix.data, len(self.peers)
+        data, count = self.rows.data, len(self.peers)
         if len(data) != count**2 or not data.all():
             return False
         rows = data.reshape(count, count)
@@ -103,7 +114,12 @@ class Weights:
     @cached_property
     def symmetric(self) -> bool:
         """True if every edge weighs the same at both ends."""
-        return bool(abs(self.matrix - self.matrix.T).max() <= 1e-12)
+        back = self.rows.transposed
+        if all(map(np.array_equal, back[1:], self.rows[1:])):
+            return bool(abs(back.data - self.rows.data).max(initial=0.0) <= 1e-12)
+        places = [rows.rows * len(self.peers) + rows.indices for rows in (self.rows, back)]
+        _, entry = np.unique(np.concatenate(places), return_inverse=True)
+        return bool(abs(np.bincount(entry, weights=np.concatenate([self.rows.data, -back.data]))).max() <= 1e-12)
 
     def row(self, peer: str) -> dict[str, float]:
         """Return the nonzero weights that ``peer`` gives, including its own, in peer order.
@@ -119,8 +135,8 @@ class Weights:
                 f'peer "{peer}" is not one of the {len(self.peers)} peers ({brief(self.peers)}); check its name'
             )
         number = self._numbers[peer]
-        span = slice(*self.matrix.indptr[number : number + 2])
-        columns, values = self.matrix.indices[span], self.matrix.data[span]
+        span = slice(*self.rows.indptr[number : number + 2])
+        columns, values = self.rows.indices[span], self.rows.data[span]
         return {self.peers[column]: float(value) for column, value in zip(columns, values, strict=True) if value}
 
     @cached_property
@@ -139,7 +155,9 @@ class Weights:
         return self._sums_to_one(axis=0)
 
     def _sums_to_one(self, *, axis: int) -> bool:
-        return bool(abs(np.asarray(self.matrix.sum(axis=axis)) - 1.0).max() <= TOLERANCE)
+        lines = self.rows.indices if axis == 0 else self.rows.rows
+        sums = np.bincount(lines, weights=self.rows.data, minlength=len(self.peers))  # [N]
+        return bool(abs(sums - 1.0).max() <= TOLERANCE)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -169,13 +187,13 @@ def metropolis(topology: Topology) -> Weights:
     """
     if topology.is_complete:
         return Weights.average(topology.peers)
-    hears = topology.adjacency.tocoo()
-    received = np.diff(topology.adjacency.indptr)  # [N]
+    arcs = topology.arcs
+    received = np.diff(arcs.indptr)  # [N]
     if topology.directed:
-        sent = np.bincount(hears.col, minlength=len(topology.peers))  # [N]
+        sent = np.bincount(arcs.indices, minlength=len(topology.peers))  # [N]
         balance = f'as many peers as "{topology.peers[0]}" receives from ({received[0]})'
         _refuse(topology, np.maximum(abs(received - received[0]), abs(sent - received[0])), balance)
-    return _fill(topology, 1.0 / (1.0 + np.maximum(received[hears.row], received[hears.col])))
+    return _fill(topology, 1.0 / (1.0 + np.maximum(received[arcs.rows], received[arcs.indices])))
 
 
 def max_degree(topology: Topology) -> Weights:
@@ -201,10 +219,10 @@ def max_degree(topology: Topology) -> Weights:
     """
     if topology.is_complete:
         return Weights.average(topology.peers)
-    received = np.diff(topology.adjacency.indptr)  # [N]
-    sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
+    received = np.diff(topology.arcs.indptr)  # [N]
+    sent = np.bincount(topology.arcs.indices, minlength=len(topology.peers))  # [N]
     _refuse(topology, abs(received - sent), "equally many peers")
-    return _fill(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + received.max())))
+    return _fill(topology, np.full(len(topology.arcs.data), 1.0 / (1.0 + received.max())))
 
 
 def push(topology: Topology) -> Weights:
@@ -226,9 +244,9 @@ def push(topology: Topology) -> Weights:
     >>> push(chain).matrix.sum(axis=0).round(12).tolist()
     [1.0, 1.0, 1.0]
     """
-    sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
+    sent = np.bincount(topology.arcs.indices, minlength=len(topology.peers))  # [N]
     share = np.asarray(1.0 / (1.0 + sent), dtype=np.float64)
-    return _fill(topology, share[topology.adjacency.indices], own=share)
+    return _fill(topology, share[topology.arcs.indices], own=share)
 
 
 def weights_among(topology: Topology, weights: Weights, members: Collection[str]) -> Weights:
@@ -260,12 +278,12 @@ def edge_weights(topology: Topology) -> Weights:
     >>> edge_weights(Topology(("a", "b"), (("a", "b"),), weights=(0.25,))).row("b")
     {'a': 0.25, 'b': 0.75}
     """
-    if topology.shares is None:
+    if topology.edges and not topology.weights:
         raise TopologyError(
             f"the {len(topology.edges)} edges have no weights; use metropolis weights, or a graph whose edges "
             "have weights"
         )
-    return _fill(topology, topology.shares.data)
+    return _fill(topology, topology.weighted_arcs.data)
 
 
 def natural(topology: Topology) -> Weights:
@@ -351,17 +369,15 @@ def _fill(
     number for most n: equal weights are one average (:func:`p2pfl.simulation.mixing.uniform`).
     """
     n = len(topology.peers)
-    edges = topology.adjacency
-    listener = np.repeat(np.arange(n), np.diff(edges.indptr))
-    if own is None and edges.nnz == n * (n - 1) and bool((off_diagonal == 1.0 / n).all()):
+    edges = topology.arcs
+    listener = edges.rows
+    if own is None and len(edges.data) == n * (n - 1) and bool((off_diagonal == 1.0 / n).all()):
         own = np.full(n, 1.0 / n)  # [N]
     if own is None:  # rounding may leave a negative rest where the edges take all the weight
         own = np.maximum(0.0, 1.0 - np.bincount(listener, weights=off_diagonal, minlength=n))  # [N]
     values = np.concatenate([off_diagonal, own])
     entries = (np.concatenate([listener, np.arange(n)]), np.concatenate([edges.indices, np.arange(n)]))
-    matrix = scipy.sparse.coo_array((values, entries), shape=(n, n)).tocsr()
-    matrix.sort_indices()
-    return Weights(topology.peers, matrix)
+    return Weights.of(topology.peers, SparseRows.of(values, *entries, count=n))
 
 
 def _refuse(topology: Topology, excess: npt.NDArray[np.int64], balance: str) -> None:

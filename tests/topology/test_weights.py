@@ -59,7 +59,6 @@ def test_balanced_directed_graphs_are_pushed_with_their_metropolis_weights():
 def test_graphs_without_weights_are_mixed_as_before():
     ring = graphs.ring(5)
     assert ring.weights == ()
-    assert ring.shares is None
     assert (dense(graphs.natural(ring)) == dense(graphs.metropolis(ring))).all()
     assert (dense(graphs.natural(Topology(ring.peers, ()))) == np.eye(5)).all()
 

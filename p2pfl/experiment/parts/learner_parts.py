@@ -33,6 +33,7 @@ from p2pfl.learning.perceptron_learner import PerceptronLearner
 from p2pfl.learning.set_scores import choose_metrics, choose_score
 from p2pfl.learning.steps.augmentation import Augmentation
 from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.learning.steps.optimisers import find_torch_key as find_optimiser_key
 from p2pfl.privacy.keys import SecretSource, Source
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.noise import exact_normals
@@ -70,8 +71,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     learning, model = experiment.learning, experiment.model
     if learning.learner is not None:
         return own_learner(experiment, federation)
-    if not TORCH_INSTALLED:
-        check_torch_free(experiment)
+    if not TORCH_INSTALLED and (key := find_torch_key(experiment)) is not None:
+        raise needs_torch(key)
     traits = traits_of(learning.algorithm)
     if (divided := partitioning(experiment.data)) is not None:
         return divided.learner(experiment, federation)
@@ -106,15 +107,18 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     return made
 
 
-def check_torch_free(experiment: Experiment) -> None:
-    """Refuse what needs torch, on a device without it.
+def find_torch_key(experiment: Experiment) -> str | None:
+    """Return the first key of an experiment that needs torch; ``None`` if its peers do without.
 
-    Raises
-    ------
-    ModelError
-        A key of ``[model]`` or ``[learning]`` asks for it.
+    Code of the user's own may need it, too.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> find_torch_key(read({"model": {"name": "cnn"}}))
+    'model.name = "cnn"'
     """
-    learning, model = experiment.learning, experiment.model
+    learning, model, schedule = experiment.learning, experiment.model, experiment.learning.scheduling.name
     needed = {
         f'model.name = "{model.name}"': model.name not in {"linear", "mlp"},
         "model.frozen": bool(model.frozen),
@@ -123,10 +127,11 @@ def check_torch_free(experiment: Experiment) -> None:
         "learning.augment": learning.augment is not None,
         f'learning.device = "{learning.device}"': learning.device not in {"auto", "cpu"},
         'learning.dtype = "mixed"': learning.dtype == "mixed",
+        f'learning.loss = "{learning.loss}"': learning.loss not in {None, "cross_entropy", "squared_error"},
+        'compression.name = "bfloat16"': experiment.compression.name == "bfloat16",
     }
-    for key, wanted in needed.items():
-        if wanted:
-            raise needs_torch(key)
+    keys = [key for key, wanted in needed.items() if wanted]
+    return keys[0] if keys else find_optimiser_key(learning.optimizer, learning.options, schedule)
 
 
 def _widths(experiment: Experiment, dataset: Dataset) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count, pairwise
@@ -194,6 +194,23 @@ def elementwise_optimisers() -> Mapping[str, type[torch.optim.Optimizer]]:
     return {name.lower(): getattr(torch.optim, name) for name in ELEMENTWISE_OPTIMISERS}
 
 
+def find_torch_key(optimizer: object, options: Collection[str], schedule: object) -> str | None:
+    """Return the key of ``[learning]`` that needs torch; ``None`` for gradient descent, own schedules included.
+
+    Examples
+    --------
+    >>> find_torch_key("sgd", {"weight_decay"}, None)
+    >>> find_torch_key("adam", {}, None)
+    'learning.optimizer = "adam"'
+    """
+    others = sorted({*options} - {"weight_decay"})
+    if optimizer != "sgd":
+        return f'learning.optimizer = "{optimizer}"'
+    if others:
+        return f"learning.options.{others[0]}"
+    return f'learning.schedule = "{schedule}"' if isinstance(schedule, str) and ":" not in schedule else None
+
+
 MAX_CHECKED_STEPS = 10_000
 """Most rounds or steps of a schedule that are checked before a run."""
 
@@ -245,6 +262,9 @@ class Recipe:
     max_norm: float | None = None
 
     def __post_init__(self) -> None:
+        key = find_torch_key(self.optimizer, self.options, self.schedule)
+        if not TORCH_INSTALLED and key is not None:
+            raise needs_torch(key)
         numbers: dict[str, object] = {"rate": self.rate}
         numbers |= {f"options.{key}": value for key, value in self.options.items()}
         numbers |= {f"schedule.options.{key}": value for key, value in self.schedule_options.items()}
@@ -351,8 +371,6 @@ class Recipe:
 
     def _step_schedule(self) -> Iterator[Mapping[str, object]]:
         """Yield the arguments of the optimiser while the schedule is stepped."""
-        if not TORCH_INSTALLED:
-            raise needs_torch(f'learning.schedule = "{self.schedule}"')
         name, optimiser = str(self.schedule), self._make_optimiser()
         kind: Any = getattr(torch.optim.lr_scheduler, name, None)
         is_scheduler = isinstance(kind, type) and issubclass(kind, torch.optim.lr_scheduler.LRScheduler)
@@ -417,19 +435,11 @@ class Recipe:
     @cached_property
     def _constant(self) -> Mapping[str, object]:
         if not TORCH_INSTALLED:
-            return self._descent()
+            return {"lr": self.rate, "momentum": 0, "maximize": False, "weight_decay": 0, **self.options}
         if not self._plain:
             return self._read(self._make_optimiser())
         taken = inspect.signature(self.kind).parameters.values()
         return {each.name: each.default for each in taken if each.name != "params"} | {"lr": self.rate}
-
-    def _descent(self) -> Mapping[str, object]:
-        """Return the arguments of gradient descent, the one optimiser that needs no torch."""
-        if self.optimizer != "sgd":
-            raise needs_torch(f'learning.optimizer = "{self.optimizer}"')
-        if others := sorted({*self.options} - {"weight_decay"}):
-            raise needs_torch(f"learning.options.{others[0]}")
-        return {"lr": self.rate, "momentum": 0, "maximize": False, "weight_decay": 0, **self.options}
 
     @cached_property
     def _plain(self) -> bool:

@@ -44,6 +44,10 @@ class Issuer(Protocol):
     def certificate(self) -> x509.Certificate:
         """Its certificate, which peers trust."""
 
+    @property
+    def chain(self) -> Sequence[x509.Certificate]:
+        """Certificates that a broker shows after its own."""
+
 
 def configure(
     folder: Path,
@@ -109,7 +113,7 @@ def configure(
         )
         if not named:
             named = [*dict.fromkeys(["localhost", "127.0.0.1", socket.gethostname(), *hosts])]
-            _certify(folder, hosts=named, issuer=issuer)
+            _certify(folder, hosts=named, issuer=issuer, now=dt.datetime.now(dt.UTC))
         (folder / "data").mkdir(mode=0o700, exist_ok=True)
         if names:
             _admit(folder, names)
@@ -119,6 +123,25 @@ def configure(
             f"{error.filename or folder} cannot be written ({error.strerror}); choose another folder"
         ) from None
     return named
+
+
+def certify_again(folder: Path, *, issuer: Issuer, now: dt.datetime) -> None:
+    """Replace the certificate of a broker, and its key, by others for the same hosts.
+
+    Raises
+    ------
+    InputError
+        There is no certificate with its key, or the folder cannot be written.
+    """
+    folder = folder.resolve()
+    hosts = _certificate_hosts(folder, [])
+    if not hosts:
+        raise InputError(f"there is no certificate {folder / 'broker.pem'} to replace; write the bundles first")
+    try:
+        _certify(folder, hosts=hosts, issuer=issuer, now=now)
+        _hand_over([folder / "broker.key"])
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written ({error.strerror}); choose another folder") from None
 
 
 def find_closed_folder(folder: Path) -> Path | None:
@@ -242,7 +265,7 @@ def _admit(folder: Path, names: list[str]) -> None:
     _write(passwords, "".join(f"{name}:{line}\n" for name, line in sorted(lines.items())), mode=0o600)
 
 
-def _certify(folder: Path, *, hosts: Sequence[str], issuer: Issuer | None) -> None:
+def _certify(folder: Path, *, hosts: Sequence[str], issuer: Issuer | None, now: dt.datetime) -> None:
     """Write a key, and a certificate that an authority signs, or the broker itself: peers trust either one alone.
 
     The name has digits of the key, because OpenSSL looks up an old and a new certificate by their names.
@@ -252,7 +275,7 @@ def _certify(folder: Path, *, hosts: Sequence[str], issuer: Issuer | None) -> No
     name = f"p2pfl broker {x509.SubjectKeyIdentifier.from_public_key(public).digest.hex()[:8]}"
     by = None if issuer is None else issuer.certificate.subject
     signer = key if issuer is None else issuer.key
-    built = begin_certificate(name, public, ca=issuer is None, now=dt.datetime.now(dt.UTC), issuer=by)
+    built = begin_certificate(name, public, ca=issuer is None, now=now, issuer=by)
     built = built.add_extension(x509.SubjectAlternativeName([_alternative(each) for each in hosts]), critical=False)
     built = built.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     built = built.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
@@ -260,7 +283,9 @@ def _certify(folder: Path, *, hosts: Sequence[str], issuer: Issuer | None) -> No
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write(folder / "broker.pem", signed.public_bytes(serialization.Encoding.PEM).decode(), mode=0o644)
+    shown = [signed, *([] if issuer is None else issuer.chain)]
+    text = "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in shown)
+    _write(folder / "broker.pem", text, mode=0o644)
     _write(folder / "broker.key", private.decode(), mode=0o600)
 
 

@@ -64,7 +64,7 @@ class MqttTransport:
         by the clock of this device is accepted, because its signature proves that the clock is behind.
     certificate, key
         PEM files that authenticate this client, if the broker requires that; the key may be in the
-        certificate's file.
+        certificate's file. These files and ``ca`` are read again for each connection.
     version
         4 is MQTT 3.1.1; with 5 the broker gives reasons and limits, at a quarter less speed.
     qos
@@ -112,9 +112,8 @@ class MqttTransport:
             raise BrokerError(f"{qos} is not a quality of service that p2pfl uses; choose 1, or 0")
         self._quality = SubscriptionQuality(qos, lowered or (lambda _: None))
         self._protocol = aiomqtt.ProtocolVersion(version)
-        self._contexts = [self._where.tls(ca, certificate, key)]
-        if ca is not None:  # for a clock that is behind
-            self._contexts.append(self._where.tls(ca, certificate, key, early=True))
+        self._files = ca, certificate, key
+        self._contexts()  # files that cannot be used are refused before anything else happens
 
     def __repr__(self) -> str:
         """Return the URL, without user and password."""
@@ -135,7 +134,8 @@ class MqttTransport:
             The broker cannot be reached; the message states the reason and a remedy.
         """
         try:
-            for context in self._contexts:
+            contexts = self._contexts()
+            for context in contexts:
                 connection = _Client(
                     self._where, client, will, qos=self._quality.qos, protocol=self._protocol, tls=context
                 )
@@ -143,7 +143,7 @@ class MqttTransport:
                     await connection.open()
                     break
                 except aiomqtt.MqttError as error:
-                    if context is self._contexts[-1] or not clock_behind(error.__context__):
+                    if context is contexts[-1] or not clock_behind(error.__context__):
                         raise
         except (aiomqtt.MqttError, UnicodeError) as error:
             cause = error.__context__ or error  # of the socket
@@ -154,6 +154,13 @@ class MqttTransport:
             yield MqttChannel(connection, self._limit, self._quality)
         finally:
             await connection.leave()
+
+    def _contexts(self) -> list[ssl.SSLContext | None]:
+        """Return the TLS contexts to try, from the files as they are now, which the owner may have replaced."""
+        contexts = [self._where.tls(*self._files)]
+        if self._files[0] is not None:  # for a clock that is behind
+            contexts.append(self._where.tls(*self._files, early=True))
+        return contexts
 
 
 def _expire(answer: asyncio.Future[str | None]) -> None:

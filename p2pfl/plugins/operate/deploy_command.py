@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from p2pfl.cli import folders
 from p2pfl.cli.experiments import trusts_code
 from p2pfl.core.errors import InputError
+from p2pfl.plugins.operate.bundles.bundle_files import AUTHORITY
 from p2pfl.plugins.operate.operate_commands import DeployOptions
 
 if TYPE_CHECKING:
@@ -24,16 +25,28 @@ def deploy(options: DeployOptions) -> int:
     """Write bundles, or sign requests."""
     # Other commands of this folder need not wait for these.
     from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415
-    from p2pfl.plugins.operate.bundles.packages import device_kinds  # noqa: PLC0415
 
     folders.add_present()
     trusted = trusts_code(options.experiment, agreed=options.trust_code)
     fleet = Fleet.open(options.experiment, out=Path(options.out), trust_code=trusted)
     now = dt.datetime.now(dt.UTC)
+    status = _do(fleet, options, now=now)
+    for sentence in fleet.signer(now=now).expiring():
+        print(f"warning: {sentence}", file=sys.stderr)
+    return status
+
+
+def _do(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
+    """Do what the options ask for."""
+    # Other commands of this folder need not wait for it.
+    from p2pfl.plugins.operate.bundles.packages import device_kinds  # noqa: PLC0415
+
     if options.collect is not None:
         return _collect(fleet, options.collect, options, now=now)
     if options.revoke is not None:
         return _revoke(fleet, options.revoke, options, now=now)
+    if options.renew is not None:
+        return _renew(fleet, options.renew, options, now=now)
     if options.apply:
         from p2pfl.plugins.operate.apply_command import apply  # noqa: PLC0415
 
@@ -108,11 +121,15 @@ def _confirmed(requests: Sequence[DeviceRequest]) -> bool:
         print(f"{made.peer}  {made.fingerprint}  certificate request {made.certificate_fingerprint}", file=sys.stderr)
     print("does the owner of each device read the same fingerprint to you? sign these requests [yes/no]:", end=" ")
     sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return _agrees()
 
 
 def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.datetime) -> int:
     """Revoke keys and certificates; print what to do with the new lists."""
+    if names == [AUTHORITY]:
+        if not options.yes:
+            _confirm_installed(fleet)
+        return _show_changed(fleet.signer(now=now).end_former(), options)
     collected = fleet.signer(now=now).revoke(names, reason=options.reason)
     if options.json:
         print(json.dumps(_results(collected)))
@@ -122,6 +139,44 @@ def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.d
         f"copy {fleet.out / 'broker' / 'revoked.pem'} to the host of the broker and call install.sh there again, which "
         "starts mosquitto again and ends the connections of the revoked; send each remaining device its new "
         "roster.toml (and observers.toml), call install.sh there, and start the peers again",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _confirm_installed(fleet: Fleet) -> None:
+    """Ask whether no device needs the former authority any more."""
+    if not sys.stdin.isatty():
+        raise InputError(
+            "nobody can be asked here whether all devices have the bundles that --renew authority wrote, without which "
+            "they are cut off; look at each of them, and add --yes"
+        )
+    others = ", ".join([*fleet.peers, *fleet.observers])
+    print(f"do {others} have the bundles that --renew authority wrote? whoever has not is cut off [yes/no]:", end=" ")
+    sys.stdout.flush()
+    if not _agrees():
+        raise InputError("nothing was changed; install the bundles on all devices first")
+
+
+def _agrees() -> bool:
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _renew(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.datetime) -> int:
+    """Replace certificates; print where to install them."""
+    return _show_changed(fleet.signer(now=now).renew(names), options)
+
+
+def _show_changed(changed: Sequence[Path], options: DeployOptions) -> int:
+    """Print which files changed, and what to do with them."""
+    if options.json:
+        print(json.dumps({"changed": [str(path) for path in changed]}))
+        return 0
+    for path in changed:
+        print(path)
+    print(
+        "copy the folder of each broker to its host and call install.sh there first; then copy each bundle to its "
+        "device and call install.sh there, while its peer runs: it reads the files when it connects again",
         file=sys.stderr,
     )
     return 0

@@ -36,10 +36,17 @@ class DeployOptions(JsonOptions, TrustOptions):
     collect: Annotated[
         list[str] | None, Option("sign the requests of devices, and write their roster", "FILE", nargs="+")
     ] = None
-    yes: Annotated[bool, Option("sign without asking, once you have compared the fingerprints")] = False
+    yes: Annotated[bool, Option("do not ask, once you have compared fingerprints, or installed all bundles")] = False
     observer: Annotated[list[str], Option("who may watch the swarm; again for more", "NAME")]
     revoke: Annotated[
-        list[str] | None, Option("revoke the keys and certificates of devices or observers", "NAME", nargs="+")
+        list[str] | None,
+        Option("revoke the keys and certificates of devices or observers, or the former authority", "NAME", nargs="+"),
+    ] = None
+    renew: Annotated[
+        list[str] | None,
+        Option(
+            "replace certificates, of devices, the broker or the authority, while those before hold", "NAME", nargs="+"
+        ),
     ] = None
     reason: Annotated[str, Option("with --revoke: why, in one line")] = "revoked by the operator"
     apply: Annotated[

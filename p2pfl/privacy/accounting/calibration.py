@@ -25,8 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
-import scipy.sparse  # likewise its csgraph
+import scipy  # imports scipy.optimize and scipy.sparse when they are first used, which takes a fifth of a second
 
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, account, sensitivity

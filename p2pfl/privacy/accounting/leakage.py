@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # imports scipy.linalg when that is first used, which takes 6 MiB
-import scipy.sparse  # likewise its csgraph
+import scipy  # imports scipy.linalg and scipy.sparse when they are first used, which takes 26 MiB
 
 from p2pfl.core.errors import InputError
 from p2pfl.topology import Topology

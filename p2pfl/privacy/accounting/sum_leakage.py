@@ -262,17 +262,17 @@ class FactorNeighbourhood:
 
     async def mix(self, released: Released) -> Released:
         """Record the factors of the sum that each peer receives."""
-        matrix = self.weights.matrix
-        mixed = torch.from_numpy(matrix @ released.values.numpy())  # [N, T * N]
+        rows = self.weights.rows
+        mixed = torch.from_numpy(rows @ released.values.numpy())  # [N, T * N]
         self.seen.append(mixed)
-        return Released(mixed, None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy()))
+        masses = None if released.masses is None else torch.from_numpy(rows @ released.masses.numpy())
+        return Released(mixed, masses)
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Return public numbers, which are not sums."""
-        matrix = self.weights.matrix
-        listener = np.repeat(np.arange(len(self.peers)), np.diff(matrix.indptr))  # [E]
-        sender = torch.from_numpy(matrix.indices).long()  # [E]
-        return ReceivedModels(released.values, torch.from_numpy(listener), sender, torch.from_numpy(matrix.data))
+        rows = self.weights.rows
+        sender = torch.from_numpy(rows.indices).long()  # [E]
+        return ReceivedModels(released.values, torch.from_numpy(rows.rows), sender, torch.from_numpy(rows.data))
 
     async def total(
         self,

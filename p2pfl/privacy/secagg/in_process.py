@@ -21,7 +21,7 @@ def partners(weights: Weights) -> Topology:
     >>> partners(metropolis(ring(5))).neighbours("peer0")
     ('peer2', 'peer3')
     """
-    peers, matrix = weights.peers, weights.matrix
+    peers, matrix = weights.peers, weights.rows
     edges: set[Edge] = set()
     for receiver in range(len(peers)):
         received = matrix.indices[matrix.indptr[receiver] : matrix.indptr[receiver + 1]]
@@ -39,9 +39,8 @@ def senders(weights: Weights) -> Ints:
     >>> senders(metropolis(ring(4))).tolist()
     [2, 2, 2, 2]
     """
-    matrix = weights.matrix
-    listener = np.repeat(np.arange(len(weights.peers)), np.diff(matrix.indptr))  # [E]
-    return np.bincount(listener[listener != matrix.indices], minlength=len(weights.peers))
+    rows = weights.rows
+    return np.bincount(rows.rows[rows.rows != rows.indices], minlength=len(weights.peers))
 
 
 def grid_points(released: Released, *, bits: int) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse
+import scipy  # imports scipy.sparse when that is first used, which takes 20 MiB
 
 from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, Floats, Ints, spans, to_grid
 

@@ -80,7 +80,8 @@ class Meter:
         self._budget = PeerAccounts.of(plan.experiment, plan.protection, peers)
         self._refused = False  # True once a release has been refused
         self._protection = plan.protection.after({})
-        self._corrected = bool({*(earlier or {})} - {self._protection.cost})  # once a sent release has been corrected
+        # whether a sent release has been corrected
+        self._corrected = any(cost != self._protection.cost for cost in earlier or {})
         self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
         again = dict(earlier or {}) if plan.protection.sums is not None else {}
         # rounds charged less than private noise alone; the cost of a round takes as long as a round of a small model

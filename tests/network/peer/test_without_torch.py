@@ -99,11 +99,21 @@ def test_a_plan_that_needs_torch_is_refused_by_the_key_and_rooms_of_others_are_l
         'compression.name = "bfloat16"': ["compression.name=bfloat16"],
         "learning.example_noise": ["learning.example_noise=1.0", "learning.max_norm=1.0"],
     }
-    jobs = [{"table": SMALL, "changes": changes, "refused": True} for changes in refused.values()]
-    jobs.append({"table": SMALL, "changes": [*LINEAR, *PAIRWISE]})
+    table = SMALL | {"topology": {"kind": "ring", "peers": 6}}
+    jobs = [{"table": table, "changes": changes, "refused": True} for changes in refused.values()]
+    jobs.append({"table": table, "changes": [*LINEAR, *PAIRWISE]})
     (*sentences, modules), _ = run(tmp_path, jobs)
     remedy = "needs torch, which is not installed here; run pip install torch, or leave it out"
     assert sentences == [f"{key} {remedy}" for key in refused]
-    absent = ("simulation", "plugins", "learning.torch_learner", "learning.modules", "results.models.predictor")
+    rooms = ("simulation", "plugins", "learning.torch_learner", "learning.modules", "results.models.predictor")
+    absent = (
+        *(f"p2pfl.{each}" for each in rooms),
+        "scipy.sparse",
+        "scipy.special",
+        "scipy.linalg",
+        "networkx",
+        "sklearn",
+    )
     loaded = json.loads(modules)
-    assert [name for name in loaded if name.startswith(tuple(f"p2pfl.{each}" for each in absent))] == []
+    assert "p2pfl.network.peer.peer" in loaded
+    assert [name for name in loaded if name.startswith(absent)] == []

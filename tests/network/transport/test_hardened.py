@@ -178,7 +178,7 @@ def test_older_tls_is_refused_at_both_ends(url, place):
         command = ["openssl", "s_client", version, "-cipher", "ALL:@SECLEVEL=0", "-connect", f"{host}:{port}"]
         said = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
         assert ("Cipher is (NONE)" not in said.stdout) == lets_in, version
-    for context in MqttTransport(url, ca=place / "broker.pem")._contexts:
+    for context in MqttTransport(url, ca=place / "broker.pem")._contexts():
         assert context.minimum_version.name == "TLSv1_2"
         assert context.check_hostname
         assert context.verify_mode.name == "CERT_REQUIRED"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from p2pfl.core.errors import BrokerError, TransportError
+from p2pfl.core.errors import AccessError, BrokerError, TransportError
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
@@ -28,6 +28,22 @@ async def test_tls_problems_say_what_to_do(certificates, tls_url, mosquitto_url)
     assert re.search(
         "check scheme, port|check that this is its TLS port", plain
     )  # as the broker's farewell is read or not
+
+
+async def test_files_that_their_owner_replaces_count_from_the_next_connection_on(certificates, tls_url, tmp_path):
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(certificates.ca.read_bytes())
+    transport = MqttTransport(tls_url, ca=ca, certificate=certificates.peer, key=certificates.peer_key)
+    for path in (certificates.stranger, None, certificates.ca):
+        ca.write_bytes(b"" if path is None else path.read_bytes())
+        if path == certificates.ca:
+            async with transport.join("ada") as ada:
+                await ada.subscribe("news")
+        else:
+            with pytest.raises(BrokerError) as said:
+                async with transport.join("ada"):
+                    pass
+            assert isinstance(said.value, AccessError) == (path is not None)  # who copies a file is waited for
 
 
 async def test_a_clock_that_is_behind_keeps_nobody_out_of_a_broker_whose_authority_is_named(
@@ -78,7 +94,9 @@ async def test_an_expired_certificate_is_refused_and_a_clock_ahead_is_named_as_a
         said = await refusal(MqttTransport(url, ca=certificates.ca))
         assert "its certificate has expired by the clock of this device; renew the certificate, or set" in said
         lenient = MqttTransport(url, ca=certificates.ca)
-        lenient._contexts = lenient._contexts[1:]  # as after a certificate of another that was too early
+        lenient._contexts = lambda made=lenient._contexts: made()[
+            1:
+        ]  # as after a certificate of another that was too early
         assert "its certificate has expired by the clock" in await refusal(lenient)
 
 

@@ -206,12 +206,38 @@ def test_no_lock_of_small_boards_brings_cuda_and_all_that_p2pfl_needs_is_in_it()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {re.match(r"[A-Za-z0-9_-]+", each)[0] for each in project["dependencies"]}
     for machine in MACHINES:
-        text = torch_requirement(machine) + (LOCKS / f"{machine}.txt").read_text()
+        text = (LOCKS / f"{machine}-torch.txt").read_text() + (LOCKS / f"{machine}.txt").read_text()
         pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
         assert named <= pins.keys()
         assert not [name for name in pins if name.startswith(("nvidia", "cuda", "triton"))]
-    assert re.search(r"^torch==2\.(6|7|8|9|10)\.", torch_requirement("aarch64"), re.MULTILINE)
-    assert re.search(r"^torch==\S+\+cpu", torch_requirement("x86_64"), re.MULTILINE)
+    network = read({"model": {"name": "cnn"}})
+    assert re.search(r"^torch==2\.(6|7|8|9|10)\.", torch_requirement(network, machine="aarch64"), re.MULTILINE)
+    assert re.search(r"^torch==\S+\+cpu", torch_requirement(network, machine="x86_64"), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("table", "needed"),
+    [
+        ({}, False),
+        ({"model": {"name": "mlp"}, "privacy": {"mode": "pairwise"}, "learning": {"algorithm": "scaffold"}}, False),
+        ({"model": {"name": "cnn"}}, True),
+        ({"learning": {"optimizer": "adam"}}, True),
+        ({"learning": {"options": {"momentum": 0.9}}}, True),
+        ({"learning": {"schedule": "StepLR"}}, True),
+        ({"learning": {"loss": "binary_cross_entropy"}}, True),
+        ({"compression": {"name": "bfloat16"}}, True),
+        ({"data": {"name": "own:load"}}, True),  # which may import it
+    ],
+)
+def test_a_bundle_has_torch_only_where_the_experiment_may_need_it(table, needed):
+    experiment = read({"model": {"name": "linear"}, **table}, trust_code=True)
+    pins = {}
+    for machine in MACHINES:
+        text = torch_requirement(experiment, machine=machine) + locked_requirements(experiment, machine=machine)
+        pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
+        assert {name in pins for name in ("torch", "sympy", "fsspec", "filelock")} == {needed}
+        assert {"numpy", "scipy", "networkx", "jinja2", "mpmath", "typing-extensions"} <= {*pins}
+        assert text.count("==") == len(pins)
 
 
 def test_every_locked_package_has_hashes_and_only_torch_comes_from_another_index():

@@ -1,6 +1,7 @@
 """``p2pfl doctor`` names what is wrong with the broker, held against a real mosquitto that is broken on purpose."""
 
 import asyncio
+import datetime as dt
 import json
 
 import pytest
@@ -11,7 +12,8 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.peer.launch.worker import live
 from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.plugins.operate.checks import round_trip
-from p2pfl.plugins.operate.checks.finding import Finding
+from p2pfl.plugins.operate.checks.broker_address import check_address
+from p2pfl.plugins.operate.checks.finding import Finding, Report
 from p2pfl.privacy.keys import Roster
 
 pytestmark = pytest.mark.slow
@@ -233,6 +235,17 @@ def test_a_certificate_that_is_not_valid_yet_shows_by_how_much_the_clock_is_behi
     assert "days behind the certificate of the broker; set the clock" in sole(findings, "clock").message
     assert public.status == "problem"
     assert "is valid from 2100-01-01 00:00" in public.message
+
+
+def test_an_authority_that_ends_before_what_it_signed_is_named_a_month_before(site):
+    ca = site.certify(ends=2130)
+    settings = read(site.folder / "small.toml", changes=[f"transport.ca={ca}"]).transport
+    with site.listening():
+        for day, status in ((1, "ok"), (5, "warning")):
+            report = Report()
+            check_address(report, site.url, settings, now=dt.datetime(2119, 12, day, tzinfo=dt.UTC))
+            assert sole(report.findings, "tls").status == status
+    assert f"all certificates in {ca} expire within 27 days; renew the authority" in report.findings[-1].message
 
 
 def test_a_certificate_for_other_hosts_is_named_with_its_hosts(site):

@@ -1,6 +1,7 @@
 """``p2pfl doctor`` names what is wrong with this device: keys, certificates, data, memory, disk and clock."""
 
 import datetime as dt
+import json
 import os
 import shutil
 import subprocess
@@ -102,11 +103,16 @@ def test_models_that_do_not_train_in_steps_are_not_timed():
 
 
 @pytest.mark.slow
-def test_a_torch_that_cannot_be_imported_is_named():
-    code = "import sys; sys.modules['torch'] = None; from p2pfl.cli import main; sys.exit(main(['doctor']))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert found.returncode == 1
-    assert "problem torch  p2pfl cannot be imported (import of torch halted" in found.stdout
+def test_a_torch_that_cannot_be_imported_is_named_and_one_that_is_missing_is_no_problem(tmp_path):
+    (tmp_path / "torch.py").write_text('raise ImportError("libtorch.so is missing")')
+    code = "import sys; {}; from p2pfl.cli import main; sys.exit(main(['doctor', '--json']))"
+    found = []
+    for how in (f"sys.path.insert(0, {str(tmp_path)!r})", "sys.modules['torch'] = None"):
+        done = subprocess.run([sys.executable, "-c", code.format(how)], capture_output=True, text=True, check=False)
+        found.append(next(each for each in json.loads(done.stdout)["checks"] if each["check"] == "torch"))
+    broken, missing = found
+    assert (broken["status"], "(libtorch.so is missing)" in broken["message"]) == ("problem", True)
+    assert (missing["status"], "no torch, which linear models" in missing["message"]) == ("ok", True)
 
 
 def test_too_little_memory_is_named_and_control_groups_count(tmp_path):

@@ -111,7 +111,7 @@ class Plant:
         """Copy the bundle of the emulated device to it, with its wheels."""
         requirements, torch = (
             locked_requirements(self.fleet.experiment, machine="aarch64"),
-            torch_requirement("aarch64"),
+            torch_requirement(self.fleet.experiment, machine="aarch64"),
         )
         made = download_wheels(BOARD, torch=torch, requirements=requirements, folder=self.place / "downloads")
         shutil.copytree(self.fleet.out / "peer0", self.board / "bundle", dirs_exist_ok=True)

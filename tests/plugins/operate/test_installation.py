@@ -322,12 +322,17 @@ def test_an_installation_with_another_python_stops_before_pip(device, place, ver
 
 
 @pytest.mark.slow
-def test_an_installation_takes_torch_by_itself_and_compiles_nothing(device, place):
+def test_an_installation_takes_torch_by_itself_where_it_is_needed_and_compiles_nothing(device, place):
     folder, call = device
     log = place / "pip"
     done = call(PYTHON=str(python(place, version=(3, 11, 2), log=log)))
     assert "there is no p2pfl in" in done.stderr  # pip has installed nothing here
     how = "install --quiet --no-compile --no-deps --require-hashes --requirement"
+    assert log.read_text().splitlines() == [f"{how} requirements.txt"]
+    log.unlink()
+    (place / "plant.toml").write_text(PLANT.replace("[transport]", 'optimizer = "adam"\n[transport]'))
+    bundles(place, machine=os.uname().machine)
+    call(PYTHON=str(place / "python"))
     assert log.read_text().splitlines() == [f"{how} torch.txt", f"{how} requirements.txt"]
     assert "index" not in (folder / "requirements.txt").read_text()
     log.unlink()

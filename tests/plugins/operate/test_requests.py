@@ -41,6 +41,7 @@ def test_collected_requests_become_certificates_and_one_roster_for_all(place, ca
     found = json.loads(capsys.readouterr().out)
     assert (list(found["fingerprints"]), found["missing"]) == (["peer0"], ["peer1", "peer2"])
     assert not (fleet.out / "peer0" / "roster.toml").exists()
+    assert not [*fleet.out.glob("*/request.toml")]  # a pattern for those of devices finds none of the operator
     before = (fleet.out / "peer0" / "certificate.pem").read_bytes()
     assert main([*command, *map(str, requests.values())]) == 0
     said = capsys.readouterr()

@@ -45,6 +45,9 @@ def requirement(name, version, *digests):
     return " \\\n".join([f"{name}=={version}", *(f"    --hash=sha256:{each}" for each in digests)]) + "\n"
 
 
+ADAM = 'optimizer = "adam"\n'
+"""Setting of the section before ``[transport]`` that needs torch."""
+
 COMMAND = {"p2pfl-1.data/scripts/p2pfl": '#!/bin/sh\necho "p2pfl $*"; echo request >"$6"\n'}
 
 
@@ -74,7 +77,9 @@ def index(place, monkeypatch):
     monkeypatch.setattr(packages, "LOCKS", locks)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    (place / "plant.toml").write_text(PLANT.replace('"wine"', '"synthetic"'))
+    (place / "plant.toml").write_text(
+        PLANT.replace('"wine"', '"synthetic"').replace("[transport]", f"{ADAM}[transport]")
+    )
     return folder
 
 
@@ -113,6 +118,16 @@ def test_each_device_gets_the_wheels_of_its_machine_and_python(place):
         for name in names(out / peer):
             data = (out / peer / "wheels" / name).read_bytes()
             assert sums[f"wheels/{name}"] == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+def test_bundles_of_an_experiment_without_torch_leave_it_out_and_are_for_every_python(place):
+    (place / "plant.toml").write_text((place / "plant.toml").read_text().replace(ADAM, ""))
+    out = fleet(place, "aarch64:3.13", "peer1=x86_64:3.14")
+    for peer, wheel in (("peer0", tags("3.13", "aarch64")), ("peer1", tags("3.14", "x86_64"))):
+        assert names(out / peer) == [f"numbers1-2-{wheel}.whl", "p2pfl-1-py3-none-any.whl"]
+        assert (out / peer / "torch.txt").read_text() == ""
 
 
 @pytest.mark.slow
@@ -230,7 +245,8 @@ def test_the_real_locks_have_wheels_for_boards(tmp_path, python):
     )
     assert len(made.paths) == len(re.findall(r"^[a-z0-9-]+==", experiment, re.MULTILINE))
     assert sum(path.stat().st_size for path in made.paths.values()) < 200e6
-    assert re.search(r"^torch==", torch_requirement("aarch64"), re.MULTILINE)
+    network = read({"model": {"name": "cnn"}})
+    assert re.search(r"^torch==", torch_requirement(network, machine="aarch64"), re.MULTILINE)
 
 
 def _wine():

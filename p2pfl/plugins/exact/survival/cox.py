@@ -29,7 +29,6 @@ from p2pfl.plugins.exact.regression.inference import chi_squared_tail, used_coef
 from p2pfl.plugins.exact.regression.sandwich import CLASSICAL, CLUSTER, Scores
 from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
 from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
-from p2pfl.plugins.exact.survival.proportionality import proportionality
 from p2pfl.plugins.exact.survival.risk_sets import (
     TRANSFORMS,
     CellSums,
@@ -39,7 +38,7 @@ from p2pfl.plugins.exact.survival.risk_sets import (
     transformed,
 )
 from p2pfl.plugins.exact.survival.roles import TimeRoles
-from p2pfl.plugins.exact.survival.score_residuals import ScoreCells
+from p2pfl.plugins.exact.survival.score_residuals import ScoreCells, proportionality
 from p2pfl.plugins.exact.survival.time_cells import TimeCells, check_time
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule, check_least, scalars
 

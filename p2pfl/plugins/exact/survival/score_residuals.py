@@ -1,13 +1,19 @@
-"""Score residuals of Cox regressions, whose products give robust standard errors."""
+"""Residuals of Cox regressions: for robust standard errors, and for the test of proportional hazards."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.explanations import FittedTest
+from p2pfl.data.data_description import Field
+from p2pfl.learning.exact_model import Tensors
+from p2pfl.plugins.exact.elementary import added, inverse, times
 from p2pfl.plugins.exact.survival.risk_sets import CellSums, risk_sets
 
 
@@ -98,3 +104,40 @@ def _before(table: Floats, strata: int) -> Floats:
     """Return the sums over the earlier cells of the stratum of each cell."""
     by_stratum = table.reshape(strata, -1, table.shape[1])
     return (np.cumsum(by_stratum, axis=1) - by_stratum).reshape(table.shape)
+
+
+def proportionality(
+    tensors: Tensors, kept: Sequence[int], columns: Sequence[tuple[Field, slice]]
+) -> tuple[FittedTest, ...]:
+    """Return a test for each column, and one for all of them, as R's ``cox.zph``.
+
+    Parameters
+    ----------
+    tensors
+        ``drift`` with ``drift_variance`` of p features, and their ``covariance``, whose row is zero for a feature that
+        others determine.
+    kept
+        Position of each of the p features among all of the data.
+    columns
+        Columns of the table with their places among the features.
+
+    References
+    ----------
+    Grambsch and Therneau, Proportional hazards tests and diagnostics based on weighted residuals, Biometrika 81, 1994.
+    """
+    free = np.diag(tensors["covariance"]) > 0
+    groups = [
+        (field.name, [index for index, feature in enumerate(kept) if where.start <= feature < where.stop])
+        for field, where in columns
+    ]
+    tests = [_tested(name, tensors, [index for index in places if free[index]]) for name, places in groups if places]
+    whole = _tested("all columns", tensors, np.flatnonzero(free).tolist())
+    return tuple(test for test in (*tests, whole) if test.freedom)
+
+
+def _tested(name: str, tensors: Tensors, places: list[int]) -> FittedTest:
+    score = tensors["drift"][places]
+    inverted, dependent = inverse(tensors["drift_variance"][np.ix_(places, places)])
+    statistic = abs(added(score * times(inverted, score)))
+    freedom = len(places) - len(dependent)
+    return FittedTest(name, statistic, freedom, float(scipy.special.chdtrc(max(1, freedom), statistic)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -19,6 +20,9 @@ from p2pfl.privacy.keys.key_requests import private_pem, save
 
 NAME_PREFIX = "p2pfl fleet "
 """Start of the common name of an authority, before the name of the first experiment of its fleet."""
+
+FORMER = "former"
+"""Folder, in that of an authority, with the one before."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,13 @@ class Authority:
         Its private key, which stays with the operator.
     certificate
         Certificate authority that the broker trusts.
+    former
+        The authority before this one, which brokers and devices trust as well until the operator ends that.
     """
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
+    former: Authority | None = None
 
     @classmethod
     def open(cls, folder: Path, *, name: str, now: dt.datetime) -> Self:
@@ -55,13 +62,63 @@ class Authority:
             made = x509.load_pem_x509_certificate(public.read_bytes()) if public.exists() else None
         except (OSError, ValueError, TypeError):
             key, made = None, None
+        former = cls.open(folder / FORMER, name=name, now=now) if (folder / FORMER / "ca.pem").exists() else None
+        if former and former.certificate == made and isinstance(key, ec.EllipticCurvePrivateKey):  # after a crash
+            former, made = (None, made) if former.key.public_key() == key.public_key() else (former, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey) or (made and made.public_key() != key.public_key()):
             raise InputError(f"{private} and {public} are not a key and its certificate; restore both from a backup")
         if made is None or not _has_key_usage(made):  # an earlier release made it: the same key signs another
             own = begin_certificate(f"{NAME_PREFIX}{fleet_name(folder) or name}", key.public_key(), ca=True, now=now)
             made = own.sign(key, hashes.SHA256())
             save(public, made.public_bytes(serialization.Encoding.PEM))
-        return cls(key, made)
+        return cls(key, made, former)
+
+    @classmethod
+    def replace(cls, folder: Path, *, name: str, now: dt.datetime) -> Self:
+        """Make another authority, which signs from now on; the present one stays trusted.
+
+        It has the same name, so what the former one signs for its key counts as no further authority in between.
+
+        Raises
+        ------
+        InputError
+            The authority before the present one is still trusted, or a file cannot be used.
+        StorageError
+            The folder cannot be written.
+        """
+        if cls.open(folder, name=name, now=now).former is not None:
+            raise InputError(
+                f"{folder / FORMER} is still trusted, so this would cut off devices; call --revoke authority first"
+            )
+        for file in ("ca.key", "ca.pem"):
+            save(folder / FORMER / file, (folder / file).read_bytes(), mode=0o600)
+        save(folder / "ca.key", private_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
+        return cls.open(folder, name=name, now=now)
+
+    @property
+    def trusted(self) -> bytes:
+        """Certificates that brokers and devices trust, as PEM."""
+        both = [self, *([] if self.former is None else [self.former])]
+        return b"".join(each.certificate.public_bytes(serialization.Encoding.PEM) for each in both)
+
+    @property
+    def chain(self) -> list[x509.Certificate]:
+        """Certificates that a broker shows after its own, for devices that trust the former authority alone."""
+        if self.former is None:
+            return []
+        begins = self.certificate.not_valid_before_utc + dt.timedelta(days=1)
+        [name] = common_names(self.certificate.subject)
+        theirs = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.former.key.public_key())
+        built = begin_certificate(name, self.key.public_key(), ca=True, now=begins)
+        return [built.add_extension(theirs, critical=False).sign(self.former.key, hashes.SHA256())]
+
+    def issued(self, certificate: x509.Certificate) -> bool:
+        """Return whether this authority, and not the former one, has signed a certificate."""
+        try:
+            certificate.verify_directly_issued_by(self.certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
 
     def sign(self, request: x509.CertificateSigningRequest, *, peer: str, now: dt.datetime) -> bytes:
         """Return the certificate of a device as PEM.
@@ -85,6 +142,10 @@ class Authority:
         key = request.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise InputError(f'the certificate request of "{peer}" has no P-256 key; make it again with p2pfl identity')
+        return self.certify(key, peer=peer, now=now)
+
+    def certify(self, key: ec.EllipticCurvePublicKey, *, peer: str, now: dt.datetime) -> bytes:
+        """Return a certificate of a key as PEM; see :meth:`sign`."""
         ours = self.key.public_key()
         made = (
             begin_certificate(peer, key, ca=False, now=now, issuer=self.certificate.subject)
@@ -95,12 +156,12 @@ class Authority:
         return made.public_bytes(serialization.Encoding.PEM)
 
     def revocations(self, before: bytes | None, revoked: Sequence[x509.Certificate], *, now: dt.datetime) -> bytes:
-        """Return the list of revoked certificates as PEM, which the broker reads.
+        """Return the lists of revoked certificates as PEM, which the broker reads: one of each trusted authority.
 
         Parameters
         ----------
         before
-            The list so far; its entries stay.
+            The lists so far; their entries stay.
         revoked
             Certificates to add.
         now
@@ -111,27 +172,34 @@ class Authority:
         InputError
             The list so far cannot be used, or is not signed by this authority.
         """
-        builder = (
-            x509.CertificateRevocationListBuilder()
-            .issuer_name(self.certificate.subject)
-            .last_update(now - dt.timedelta(days=1))
-            .next_update(now + dt.timedelta(days=365 * YEARS))
-        )
         entries = {} if before is None else {each.serial_number: each for each in self._read_revoked(before)}
         for each in revoked:
             number = each.serial_number
             made = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
             entries.setdefault(number, made)
+        both = [self, *([] if self.former is None else [self.former])]
+        return b"".join(each._list(entries, now=now) for each in both)  # noqa: SLF001 (of this class)
+
+    def _list(self, entries: Mapping[int, x509.RevokedCertificate], *, now: dt.datetime) -> bytes:
+        ours = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.certificate.subject)
+            .last_update(now - dt.timedelta(days=1))
+            .next_update(now + dt.timedelta(days=365 * YEARS))
+            .add_extension(ours, critical=False)
+        )
         for number in sorted(entries):
             builder = builder.add_revoked_certificate(entries[number])
         return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def _read_revoked(self, data: bytes) -> x509.CertificateRevocationList:
-        """Read a list of revoked certificates."""
+        """Read the first of the lists of revoked certificates, which all have the same entries."""
         try:
             revoked = x509.load_pem_x509_crl(data)
-            if revoked.is_signature_valid(self.key.public_key()):
-                return revoked
+            for each in (self, self.former):
+                if each is not None and revoked.is_signature_valid(each.key.public_key()):
+                    return revoked
         except ValueError:
             pass
         raise InputError(

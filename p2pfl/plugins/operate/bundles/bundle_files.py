@@ -183,13 +183,19 @@ def modules_of(text: str) -> list[str]:
 
 _PART = re.compile(r"(?!-|\.{1,2}\Z)[A-Za-z0-9._-]+")
 
-SIGNED_FILES = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml"})
+AUTHORITY = "authority"
+"""Folder of the fleet's authority, and the name by which the operator renews it."""
+
+HASH_FILE = "SHA256SUMS"
+"""File with the hashes of a bundle, as sha256sum reads it."""
+
+SIGNED_FILES = frozenset({HASH_FILE, "roster.toml", "certificate.pem", "request.toml"})
 """Files of a bundle besides those that the operator writes first."""
 
 DEVICE_FILES = SIGNED_FILES | {"keys", "runs", "cache"}
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
-FLEET_FILES = frozenset({OPERATOR, "authority", "observers", "wheels", "roster.toml", "observers.toml"})
+FLEET_FILES = frozenset({OPERATOR, AUTHORITY, "observers", "wheels", "roster.toml", "observers.toml"})
 """Files of the folder of a fleet besides bundles and the folders of brokers."""
 
 BROKER_FOLDER = re.compile(r"broker\d*")

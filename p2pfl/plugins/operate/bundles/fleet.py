@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 import p2pfl
 from p2pfl.core.errors import InputError, StorageError
@@ -26,6 +24,7 @@ from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.hardened import configure
 from p2pfl.plugins.operate.bundles.authority import Authority, fleet_name
 from p2pfl.plugins.operate.bundles.bundle_files import (
+    HASH_FILE,
     NeighbouringFiles,
     check_experiment,
     check_observers,
@@ -42,7 +41,7 @@ from p2pfl.plugins.operate.bundles.packages import (
     torch_requirement,
     wheel_requirement,
 )
-from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner, broker_folders
+from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
 from p2pfl.plugins.operate.bundles.wheels import WHEELS, DownloadedWheels, copy_wheels, download_wheels
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -52,9 +51,6 @@ BROKER_TEMPLATES = Path(__file__).with_name("broker")
 
 README = Path(__file__).with_name("observer") / "README.txt"
 """Template of what an observer reads."""
-
-HASH_FILE = "SHA256SUMS"
-"""File with the hashes of a bundle, as sha256sum reads it."""
 
 UNSEEN_SECTIONS = ("data", "model", "compression", "telemetry")
 """Sections that the experiment file of an observer lacks, because nothing that peers share depends on them."""
@@ -217,7 +213,7 @@ class Fleet:
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
         signer = self.signer(now=now)
         hosts = self._write_brokers(addresses, authority, signer)
-        trusted = self._trusted(authority)
+        trusted = signer.trusted
         contents = {
             self.home / peer: self._bundle(
                 peer,
@@ -268,13 +264,13 @@ class Fleet:
 
     def _packages(self, kind: DeviceKind, *, own: Path, wheels: bool) -> BundlePackages:
         """Return the requirements of a kind of device, with their wheels if bundles have these."""
-        torch = torch_requirement(kind.machine)
+        torch = torch_requirement(self.experiment, machine=kind.machine)
         locked = locked_requirements(self.experiment, machine=kind.machine)
         requirements = locked + wheel_requirement(own)
         if wheels:
             downloaded = download_wheels(kind, torch=torch, requirements=locked, folder=self.out / WHEELS)
             return BundlePackages(downloaded.torch, requirements, own, downloaded)
-        if not {*kind.pythons} <= {*locked_pythons(kind.machine)}:
+        if torch and not {*kind.pythons} <= {*locked_pythons(kind.machine)}:
             raise InputError(
                 f"the lock of {kind.machine} has no torch for Python {kind.python}; add --wheels, which takes the one "
                 "that pip finds here"
@@ -373,11 +369,10 @@ class Fleet:
         """Write a folder for each broker; return the hosts in their certificates."""
         folders = [self.out / f"broker{number if number > 1 else ''}" for number in range(1, len(addresses) + 1)]
         for folder in folders:
-            _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
             for path in sorted(BROKER_TEMPLATES.iterdir()):
                 text = fill_template(path.read_text("utf-8"), {"NAME": fleet_name(self.out / "authority") or ""})
                 _put(folder / path.name, text.encode(), mode=0o755 if path.suffix == ".sh" else 0o644)
-        signer.renew()
+        signer.update_brokers()
         hosts = list[str]()
         for folder, where in zip(folders, addresses, strict=True):
             hosts += configure(
@@ -391,13 +386,6 @@ class Fleet:
                 issuer=authority,
             )
         return [*dict.fromkeys(hosts)]
-
-    def _trusted(self, authority: Authority) -> bytes:
-        """Return the certificates that devices trust: the authority's, and those of brokers that it has not signed."""
-        shown = [(folder / "broker.pem").read_bytes() for folder in broker_folders(self.out)]
-        ours = authority.certificate.subject
-        others = [each for each in shown if x509.load_pem_x509_certificate(each).issuer != ours]
-        return b"".join([authority.certificate.public_bytes(Encoding.PEM), *others])
 
     def signer(self, *, now: dt.datetime) -> RosterSigner:
         """Return the rosters and certificates of the fleet."""

@@ -11,6 +11,9 @@ from typing import Literal, get_args
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.file.own_code import references
+from p2pfl.experiment.file.reading import plain
+from p2pfl.experiment.parts.learner_parts import find_torch_key
 
 LOCKS = Path(__file__).with_name("locks")
 
@@ -21,6 +24,9 @@ MACHINES: tuple[Machine, ...] = get_args(Machine)
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Versions of Python on which p2pfl runs."""
+
+TORCH_NEEDS = {"filelock", "fsspec", "setuptools", "sympy"}
+"""Locked packages that torch alone needs."""
 
 SCIKIT_DATA = {"digits", "breast_cancer", "wine", "diabetes"}
 """Data sets that scikit-learn ships."""
@@ -122,15 +128,33 @@ def locked_pythons(machine: Machine) -> tuple[str, ...]:
     return PYTHONS[PYTHONS.index(oldest) : PYTHONS.index(newest) + 1]
 
 
-def torch_requirement(machine: Machine) -> str:
-    """Return the text of ``torch.txt``: a file of its own, because it may name an index, which is for torch alone."""
-    return (LOCKS / f"{machine}-torch.txt").read_text("utf-8")
+def needs_torch(experiment: Experiment) -> bool:
+    """Return whether a device may need torch: code of the user's own counts as such.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> needs_torch(read({"model": {"name": "linear"}})), needs_torch(read({"model": {"name": "cnn"}}))
+    (False, True)
+    """
+    return bool(references(plain(experiment))) or find_torch_key(experiment) is not None
+
+
+def torch_requirement(experiment: Experiment, *, machine: Machine) -> str:
+    """Return the text of ``torch.txt``, which is a file of its own because it may name an index, for torch alone.
+
+    It is empty where devices need no torch.
+    """
+    return (LOCKS / f"{machine}-torch.txt").read_text("utf-8") if needs_torch(experiment) else ""
 
 
 def locked_requirements(experiment: Experiment, *, machine: Machine) -> str:
     """Return the locked requirements of an experiment on an architecture: all packages but torch and p2pfl."""
     names = [machine, *(f"{machine}-{extra}" for extra in extras(experiment))]
-    return "".join((LOCKS / f"{name}.txt").read_text("utf-8") for name in names)
+    text = "".join((LOCKS / f"{name}.txt").read_text("utf-8") for name in names)
+    if needs_torch(experiment):
+        return text
+    return "".join(each for each in re.split(r"(?m)^(?=\S)", text) if each.partition("==")[0] not in TORCH_NEEDS)
 
 
 def wheel_requirement(wheel: Path) -> str:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from p2pfl.core.errors import InputError
 from p2pfl.network.protocol.wire.message_codec import OPERATOR
-from p2pfl.plugins.operate.bundles.authority import Authority
-from p2pfl.plugins.operate.bundles.bundle_files import BROKER_FOLDER
+from p2pfl.network.transport.hardened import certify_again
+from p2pfl.plugins.operate.bundles.authority import FORMER, Authority, common_names
+from p2pfl.plugins.operate.bundles.bundle_files import AUTHORITY, BROKER_FOLDER, HASH_FILE
 from p2pfl.privacy.keys import Identity, Roster, SecretSource, fingerprint
 from p2pfl.privacy.keys.key_requests import DeviceRequest, request, save
 
 REVOKED_FILE = "revoked.pem"
 """File of the broker with the revoked certificates."""
+
+BROKER = "broker"
+"""Name by which the operator renews the certificates of brokers."""
+
+NOTICE_PERIOD = dt.timedelta(days=180)
+"""Time before the end of a certificate in which each call of ``p2pfl deploy`` names it."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +79,15 @@ class RosterSigner:
     @property
     def authority(self) -> Authority:
         """Authority of the operator."""
-        return Authority.open(self.out / "authority", name=self.name, now=self.now)
+        return Authority.open(self.out / AUTHORITY, name=self.name, now=self.now)
 
     @property
     def operator(self) -> Identity:
         """Key pair with which the operator signs changes of the swarm; made, with its certificate, if it is missing."""
-        keys = self.out / "authority"
+        keys = self.out / AUTHORITY
         if not (path := keys / f"{OPERATOR}.pem").exists():
             Identity.generate(SecretSource(), peer=OPERATOR).save(path)
-        made, certificate = request(OPERATOR, keys=keys, to=keys / "request.toml"), keys / "certificate.pem"
+        made, certificate = request(OPERATOR, keys=keys, to=keys / "operator.toml"), keys / "certificate.pem"
         if not _certifies(certificate, made):
             save(certificate, self.authority.sign(made.read, peer=OPERATOR, now=self.now))
         return Identity.load(path)
@@ -85,7 +95,7 @@ class RosterSigner:
     @property
     def rosters(self) -> list[Roster]:
         """Rosters that devices have, or had."""
-        former = sorted((self.out / "authority" / "rosters").glob("*.toml"))
+        former = sorted((self.out / AUTHORITY / "rosters").glob("*.toml"))
         return [Roster.read(path) for path in [self.home / "roster.toml", *former] if path.exists()]
 
     def folder(self, name: str) -> Path:
@@ -141,13 +151,13 @@ class RosterSigner:
                 raise InputError(
                     f'"{name}" has no certificate in {self.out}; name a device or an observer that has one'
                 )
-            revoked.append(x509.load_pem_x509_certificate(path.read_bytes()))
+            revoked += [x509.load_pem_x509_certificate(path.read_bytes()), *self._superseded(name)]
             kind = "observers.toml" if name in self.observers else "roster.toml"
             if (key := rosters[kind].peers.get(name)) is not None:
                 rosters[kind] = rosters[kind].revoke(key, reason=reason)
         if not rosters["roster.toml"].operator:  # of an earlier release; all devices get another roster anyway
             rosters["roster.toml"] = replace(rosters["roster.toml"], operator=self.operator.public)
-        self.renew(revoked)
+        self.update_brokers(revoked)
         distributed = self._distribute(rosters)
         for name in names:
             (self.folder(name) / "certificate.pem").unlink()
@@ -164,14 +174,140 @@ class RosterSigner:
         if roster.digest != self._roster("roster.toml").digest:
             self._distribute({"roster.toml": roster, "observers.toml": self._roster("observers.toml")})
 
-    def renew(self, revoked: Sequence[x509.Certificate] = ()) -> None:
-        """Write the list of revoked certificates for the broker, with further ones."""
-        path = self.out / "authority" / REVOKED_FILE
+    def renew(self, names: Sequence[str]) -> list[Path]:
+        """Replace certificates while all those before stay valid, and return the files that changed.
+
+        Parameters
+        ----------
+        names
+            Devices and observers, ``broker`` for all brokers, and ``authority`` for another authority, which signs the
+            certificates of all again. The former one stays trusted until :meth:`end_former`, and brokers show a
+            certificate with which those that trust it alone accept the new one.
+
+        Raises
+        ------
+        InputError
+            A name has no certificate, or the authority before the present one is still trusted.
+        StorageError
+            A file cannot be written.
+        """
+        found = self._certificates()
+        known = {name for each in found.values() for name in common_names(each.subject)} | {AUTHORITY, BROKER}
+        for name in names:
+            if name not in known:
+                raise InputError(f'"{name}" has no certificate in {self.out}; name one of {", ".join(sorted(known))}')
+        changed = list[Path]()
+        if AUTHORITY in names:
+            if not self._of_former():  # else an interrupted call goes on
+                Authority.replace(self.out / AUTHORITY, name=self.name, now=self.now)
+            changed += self._trust()
+        if {AUTHORITY, BROKER} & {*names}:
+            for folder in broker_folders(self.out):
+                certify_again(folder, issuer=self.authority, now=self.now)
+                changed.append(folder / "broker.pem")
+        signed = dict[x509.Certificate, bytes]()
+        for path, each in found.items():
+            [name] = common_names(each.subject)
+            key = each.public_key()
+            if isinstance(key, ec.EllipticCurvePublicKey) and (AUTHORITY in names or name in names):
+                if each not in signed:
+                    self._supersede(name, each)
+                    signed[each] = self.authority.certify(key, peer=name, now=self.now)
+                save(path, signed[each])
+                changed.append(path)
+        return changed
+
+    def end_former(self) -> list[Path]:
+        """End the trust in the former authority, and return the files that changed.
+
+        Raises
+        ------
+        InputError
+            There is no other one, or a certificate of the fleet is still of the former one.
+        StorageError
+            A file cannot be written.
+        """
+        authority, folder = self.authority, self.out / AUTHORITY / FORMER
+        if authority.former is None:
+            raise InputError(
+                f"{self.out} has one authority, without which no device could log in; call --renew authority, and "
+                "install the bundles, first"
+            )
+        if theirs := self._of_former():
+            raise InputError(f"{theirs[0]} is still of the former authority; call --renew authority again")
+        (folder / "ca.pem").unlink()
+        (folder / "ca.key").unlink()
+        shown = [path / "broker.pem" for path in broker_folders(self.out)]
+        for path in shown:  # without the former authority's word for the present one
+            save(path, _load(path).public_bytes(Encoding.PEM))
+        return [*self._trust(), *shown]
+
+    def _of_former(self) -> list[Path]:
+        """Return the certificates in use that the former authority has signed."""
+        former = self.authority.former
+        shown = {path / "broker.pem": _load(path / "broker.pem") for path in broker_folders(self.out)}
+        return [path for path, each in {**self._certificates(), **shown}.items() if former and former.issued(each)]
+
+    def expiring(self) -> list[str]:
+        """Return a sentence for each certificate of the fleet that ends soon."""
+        others = [(common_names(each.subject)[0], each) for each in self._certificates().values()]
+        brokers = [(BROKER, _load(path / "broker.pem")) for path in broker_folders(self.out)]
+        ends = {name: each.not_valid_after_utc for name, each in [*others, *brokers]}
+        ends[AUTHORITY] = self.authority.certificate.not_valid_after_utc
+        return [
+            f"the certificate of {name} {'ends' if end > self.now else 'ended'} on {end:%Y-%m-%d}; call p2pfl deploy "
+            f"with --renew {name}"
+            for name, end in sorted(ends.items())
+            if end - self.now < NOTICE_PERIOD
+        ]
+
+    @property
+    def trusted(self) -> bytes:
+        """Certificates that devices trust, as PEM: of authorities, and of brokers that none of them has signed."""
+        authority = self.authority
+        shown = [(folder / "broker.pem").read_bytes() for folder in broker_folders(self.out)]
+        ours = authority.certificate.subject
+        others = [each for each in shown if x509.load_pem_x509_certificate(each).issuer != ours]
+        return b"".join([authority.trusted, *others])
+
+    def update_brokers(self, revoked: Sequence[x509.Certificate] = ()) -> None:
+        """Write the authorities and the revoked certificates for brokers, with further ones."""
+        path, authority = self.out / AUTHORITY / REVOKED_FILE, self.authority
         before = path.read_bytes() if path.exists() else None
-        data = self.authority.revocations(before, revoked, now=self.now)
+        data = authority.revocations(before, revoked, now=self.now)
         save(path, data)
         for folder in broker_folders(self.out):
+            save(folder / "ca.pem", authority.trusted)
             save(folder / REVOKED_FILE, data)
+
+    def _trust(self) -> list[Path]:
+        """Give brokers and all bundles of the fleet the authorities to trust."""
+        self.update_brokers()
+        data, changed = self.trusted, list[Path]()
+        for path in sorted(self.out.rglob("broker.pem")):
+            if BROKER_FOLDER.fullmatch(path.parent.name):
+                continue
+            save(path, data)
+            changed.append(path)
+            if (sums := path.with_name(HASH_FILE)).exists():
+                was = [line for line in sums.read_text("utf-8").splitlines() if not line.endswith("  broker.pem")]
+                lines = sorted([*was, f"{hashlib.sha256(data).hexdigest()}  broker.pem"], key=lambda line: line[64:])
+                save(sums, "".join(f"{line}\n" for line in lines).encode())
+        return changed
+
+    def _certificates(self) -> dict[Path, x509.Certificate]:
+        """Return the certificates of devices, observers and the operator, in all experiments of the fleet."""
+        return {path: _load(path) for path in sorted(self.out.rglob("certificate.pem"))}
+
+    def _supersede(self, name: str, certificate: x509.Certificate) -> None:
+        """Keep a certificate that stays valid beside the next one of its name, because it may have to be revoked."""
+        path = self.out / AUTHORITY / "superseded" / f"{name}.pem"
+        before = path.read_bytes() if path.exists() else b""
+        save(path, before + certificate.public_bytes(Encoding.PEM))
+
+    def _superseded(self, name: str) -> list[x509.Certificate]:
+        path = self.out / AUTHORITY / "superseded" / f"{name}.pem"
+        return x509.load_pem_x509_certificates(path.read_bytes()) if path.exists() else []
 
     def adopt(self, homes: Sequence[Path]) -> None:
         """Take over the keys and certificates that devices have in other experiments of the fleet.
@@ -223,7 +359,8 @@ class RosterSigner:
         for made in requests:
             path = self.folder(made.peer) / "certificate.pem"
             if path.exists():
-                self.renew([x509.load_pem_x509_certificate(path.read_bytes())])
+                before = [x509.load_pem_x509_certificate(path.read_bytes())]
+                self.update_brokers([*before, *self._superseded(made.peer)])
             save(path, authority.sign(made.read, peer=made.peer, now=self.now))
 
     def _distribute(self, rosters: Mapping[str, Roster]) -> CollectedRequests:
@@ -233,7 +370,7 @@ class RosterSigner:
         roster.write(self.home / "roster.toml")
         listed = (self.home / "roster.toml").read_bytes()
         if not missing:
-            save(self.out / "authority" / "rosters" / f"{roster.digest[:16]}.toml", listed)
+            save(self.out / AUTHORITY / "rosters" / f"{roster.digest[:16]}.toml", listed)
         for name in (*self.peers, *self.observers) if not missing else ():
             save(self.folder(name) / "roster.toml", listed)
         seen = self._share(observers) if self.observers else None
@@ -257,6 +394,13 @@ class RosterSigner:
 def broker_folders(out: Path) -> list[Path]:
     """Return the folders of the brokers of a fleet."""
     return sorted(path for path in out.iterdir() if BROKER_FOLDER.fullmatch(path.name))
+
+
+def _load(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError):
+        raise InputError(f"{path} is no certificate; restore it from a backup") from None
 
 
 def _certifies(path: Path, made: DeviceRequest) -> bool:

@@ -39,7 +39,7 @@ class DownloadedWheels:
     digests
         SHA-256 of each.
     torch
-        Text of ``torch.txt``: it names no index, and has hashes where the lock has none, too.
+        Text of ``torch.txt``: it names no index, has hashes where the lock has none, too, and may be empty.
     """
 
     paths: Mapping[str, Path]
@@ -73,17 +73,18 @@ def download_wheels(kind: DeviceKind, *, torch: str, requirements: str, folder: 
         place = folder / f"{kind.machine}-{python}"
         place.mkdir(parents=True, exist_ok=True)
         known = python in locked_pythons(kind.machine)
-        _download(torch if known else _without_hashes(torch), "torch.txt", kind.machine, python, place)
+        if torch:
+            _download(torch if known else _without_hashes(torch), "torch.txt", kind.machine, python, place)
         _download(requirements, "requirements.txt", kind.machine, python, place)
         for path in sorted(place.glob("*.whl")):
             digest = _digest(path)
-            if not known and _is_torch(path, torch, python):
+            if torch and not known and _is_torch(path, torch, python):
                 unlocked.append(digest)
             if digest in {*locked, *unlocked}:  # others are of an earlier lock
                 paths[path.name], digests[path.name] = path, digest
     lines = [line for line in torch.splitlines() if not line.startswith("--")]  # the wheels are here: no index
     lines += [f"    --hash=sha256:{each}" for each in unlocked]
-    text = " \\\n".join(line.removesuffix(" \\") for line in lines) + "\n"
+    text = " \\\n".join(line.removesuffix(" \\") for line in lines) + "\n" if torch else ""
     return DownloadedWheels(paths, digests, text)
 
 

@@ -71,6 +71,10 @@ def _handshake(
         latest["the certificate of the broker"] = shown.not_valid_before_utc.timestamp()
     if reason is not None and not (clock_behind(reason) and ca is not None):
         return problem("tls", _describe_distrust(where, reason, shown, ca=ca, now=now))
+    ends = [] if ca is None else [each.not_valid_after_utc for each in _trusted(ca)]
+    if ends and max(ends) - now < RENEWAL_PERIOD:
+        text = f"all certificates in {ca} expire within {duration((max(ends) - now).total_seconds())}; renew the"
+        return warning("tls", f"{text} authority that signs that of the broker, and give all peers its certificate")
     left = shown.not_valid_after_utc - now
     for_ = duration(left.total_seconds())
     if left < RENEWAL_PERIOD:
@@ -143,10 +147,14 @@ def _hosts(shown: x509.Certificate) -> list[str]:
 
 def _authority(ca: Path) -> str:
     """Return the names of the authorities in a file."""
+    return " and ".join(f'"{_name(each.subject)}"' for each in _trusted(ca)) or "no certificate"
+
+
+def _trusted(ca: Path) -> list[x509.Certificate]:
     try:
-        return " and ".join(f'"{_name(each.subject)}"' for each in x509.load_pem_x509_certificates(ca.read_bytes()))
+        return x509.load_pem_x509_certificates(ca.read_bytes())
     except (OSError, ValueError):
-        return "no certificate"
+        return []
 
 
 def _name(subject: x509.Name) -> str:

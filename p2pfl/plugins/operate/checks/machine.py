@@ -13,17 +13,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 import p2pfl
 from p2pfl.core.errors import P2PFLError
+from p2pfl.core.tensors import TORCH_INSTALLED, torch
 from p2pfl.experiment import Plan
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning
 
 OLDEST_TORCH = (2, 6)
 """Oldest version of torch that pyproject.toml permits."""
 
-RESIDENT_BYTES = 330 * 2**20
+RESIDENT_BYTES = (330 if TORCH_INSTALLED else 120) * 2**20
 """Bytes of a peer with a linear model on Linux x86-64."""
 
 PARAMETER_COPIES = 8
@@ -43,7 +42,10 @@ CLOCK_TOLERANCE = 60.0
 
 
 def check_torch() -> Finding:
-    """Check Python and torch."""
+    """Check Python and torch; an experiment that needs torch is refused where it is missing."""
+    if not TORCH_INSTALLED:
+        text = "no torch, which linear models and perceptrons train without"
+        return ok("torch", f"p2pfl {p2pfl.__version__}, Python {platform.python_version()}, {text}")
     return judge_torch(torch.__version__, cuda=torch.version.cuda, usable=torch.cuda.is_available())
 
 

@@ -110,8 +110,9 @@ for file in sys.argv[2:]:
                 f"@PEER@={platform.machine()}:{python}"
             )
 END
-    # torch by itself, because its file may name an index, which is for torch alone.
+    # torch by itself, because its file may name an index, which is for torch alone; it is empty where none is needed.
     for file in torch.txt requirements.txt; do
+        [ -s "$bundle/$file" ] || continue
         (cd "$bundle" && PIP_CONSTRAINT=/dev/null "$prefix/bin/python" -m pip install --quiet --no-compile --no-deps --require-hashes ${wheels:+--no-index --find-links "$wheels"} --requirement "$file") ||
             fail "the packages of $file cannot be installed; see the message of pip above, and set WHEELS where no index can be reached"
     done
