@@ -35,9 +35,10 @@ ABOVE = re.compile(r"(?<![\w:/.])/(?:[^/\s\"'()]+/)+")
 
 
 def settings_of(experiment: Experiment) -> dict[str, Any]:
-    """Return what a change takes from an experiment."""
+    """Return what a change takes from an experiment; a graph in a file is that of each device."""
     table = plain(experiment)
-    return {"rounds": table["rounds"], **{section: table[section] for section in SECTIONS}}
+    sections = [section for section in SECTIONS if section != "topology" or not experiment.topology.files]
+    return {"rounds": table["rounds"], **{section: table[section] for section in sections}}
 
 
 def changed_experiment(before: Experiment, settings: Mapping[str, Any]) -> Experiment:

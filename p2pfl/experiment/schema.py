@@ -222,8 +222,8 @@ class TransportSettings(Section, frozen=True):
         and ``go_on``.
     pace
         Table of when live peers learn, in hours of UTC. The same at all peers: ``every``, from the begin of a round to
-        that of the next, as ``"10 min"``; ``hours`` in which rounds begin, as ``"01:00-05:00"``. Of one device, which
-        sleeps otherwise while the others go on: its hours ``awake``; ``bytes`` of a day, as ``"50 MB"``.
+        that of the next, as ``"10 min"``; ``hours`` in which rounds begin, as ``"01:00-05:00"``. Of one device: its
+        hours ``awake``; ``bytes`` of a day, as ``"50 MB"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -321,11 +321,10 @@ class SimulationSettings(Section, frozen=True):
     delay
         Mean number of cycles that a message takes (``gossip_learning``).
     devices
-        Table of clients that come, go and take their time: ``trace``, a CSV file of ``client,on,off``, in seconds or,
-        where nothing takes time, in rounds; ``invited`` for each client that counts, 1 by default; ``deadline`` in
-        seconds; ``seconds``, ``spread``, ``stragglers`` and ``slowdown`` of training as in a network file, and
-        ``sample_seconds`` for each sample. ``gossip_learning`` takes ``stragglers``, a share of the peers, and
-        ``slowdown``, the cycles of the others during one of theirs.
+        Table of clients that come, go and take their time (docs/scaling.md): ``trace``, a CSV file of
+        ``client,on,off``; ``invited`` for each client that counts, 1 by default; ``deadline``; ``seconds``,
+        ``spread``, ``stragglers`` and ``slowdown`` as in a network file; ``sample_seconds``. ``gossip_learning``
+        takes ``stragglers``, a share of the peers, and ``slowdown``, the cycles of the others during one of theirs.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
@@ -656,9 +655,9 @@ class PrivacySettings(Section, frozen=True):
         hide it, else 1.
     departures
         What the others do when a peer disappears during a round under masks: ``wait`` for it, up to
-        ``transport.outage``, and play the round again with it; ``stop`` with the parameters from before the round; or
-        ``go_on``, which plays the round again without it. ``wait`` reveals nothing and loses no peer's data, while
-        ``go_on`` can show the missing peer's update under ``noise`` alone, and a malicious peer can cause it.
+        ``transport.outage``, and play the round again; ``stop`` with the parameters from before the round; or
+        ``go_on`` and play it again without the peer, whose update this can show under ``noise`` alone. A malicious
+        peer can cause it.
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget

@@ -61,6 +61,20 @@ def test_a_graph_in_a_file_is_refused(tmp_path):
         changed_experiment(read(PLANT), table)
 
 
+def test_the_graph_in_a_file_of_a_device_stays_while_all_else_changes(tmp_path):
+    (tmp_path / "ring.edges").write_text("peer0 peer1\npeer1 peer2\npeer2 peer0\n")
+    before = read(PLANT | {"topology": {"kind": str(tmp_path / "ring.edges")}})
+    (tmp_path / "theirs.edges").write_text("peer0 peer1\n")
+    theirs = PLANT | {"rounds": 9, "topology": {"kind": str(tmp_path / "theirs.edges")}}
+    table = settings_of(read(theirs))
+    assert changed_experiment(before, table) == read(before, changes=["rounds=9"])
+    assert refusal(change(table), before, peer="peer0", folder=tmp_path) is None
+    assert (
+        changed_experiment(before, settings(topology__peers=4)).topology
+        == read(PLANT, changes=["topology.peers=4"]).topology
+    )
+
+
 def test_a_peer_follows_what_it_can_begin(tmp_path):
     before = read(PLANT)
     made = change(settings(rounds=9))

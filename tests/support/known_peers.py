@@ -40,12 +40,9 @@ def seal(name):
     return Seal(IDENTITIES[name], membership(name))
 
 
-def envelopes():
-    """Return the envelopes of ada, bob and eve, who have each other's keys."""
-    ends = [
-        Envelope(name, 1, KEYS[name], SenderKey.draw(SOURCE, peer=name, round=1), SWARM)
-        for name in ("ada", "bob", "eve")
-    ]
+def envelopes(names=("ada", "bob", "eve")):
+    """Return the envelopes of some peers, who have each other's keys."""
+    ends = [Envelope(name, 1, KEYS[name], SenderKey.draw(SOURCE, peer=name, round=1), SWARM) for name in names]
     for one, other in itertools.permutations(ends, 2):
         one.meet(announcement(other.me))
     for one, other in [*itertools.permutations(ends, 2)] * 2:

@@ -158,6 +158,12 @@ class Operation:
             self._say(line)
         for key in differences.kept:
             self._say(f"{key} differs from the running swarm and stays as it is there, because owners decide on it")
+        moved = differences.added or differences.removed or "topology" in differences.keys
+        if moved and (files := self.experiment.topology.files):
+            raise InputError(
+                f"{files[0]} is a file on each device, which no change replaces; set topology.kind to a kind of graph, "
+                "and topology.peers to the names of its peers"
+            )
         expected = self.view.expected(self.experiment, self.roster)
         result: dict[str, Any] = msgspec.to_builtins(differences) | {"peers": expected}
         if absent := sorted({*expected} - self.view.taking_part):

@@ -70,12 +70,15 @@ class SwarmView:
         Announcements of the peers that are there.
     answers
         Answers to the change, by peer.
+    unread
+        Why the announcement of a peer cannot be read, by peer.
     """
 
     swarm: str
     rosters: Sequence[Roster]
     present: dict[str, Announcement] = field(default_factory=dict)
     answers: dict[str, ChangeAnswer] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
 
     def take_announcement(self, peer: str, data: bytes | memoryview) -> None:
         """Take what a peer announces; what nobody in a roster has signed is ignored."""
@@ -84,7 +87,8 @@ class SwarmView:
             return
         try:
             announcement = decode(data, plain=True)
-        except DecodeError:
+        except DecodeError as error:
+            self.unread[peer] = str(error)
             return
         if not isinstance(announcement, Announcement) or announcement.peer != peer:
             return
@@ -139,6 +143,9 @@ class SwarmView:
         [(run, count)] = runs.most_common(1) or [("", 0)]
         if 2 * count <= len(self.present):
             some = sorted(self.present)
+            if not runs and self.unread:
+                peer, why = min(self.unread.items())
+                raise InputError(f"no peer of this swarm is there that this release reads; of {peer}, {why}")
             raise InputError(
                 f"peers of different runs are there ({', '.join(some)}); wait until most are in the same one"
                 if runs

@@ -34,7 +34,7 @@ class Plant:
 
     def __init__(self, folder, *, roster=ROSTER, rounds=6, liar=None):
         self.experiment, self.folder, self.roster = read(SMALL, changes=[*CHANGES, f"rounds={rounds}"]), folder, roster
-        self.said, self.done, self.liar = [], {}, liar
+        self.said, self.done, self.liar, self.wanted = [], {}, liar, self.experiment
 
     async def play(self, name, transport):
         Run(self.experiment, folder=self.folder / name)
@@ -68,7 +68,7 @@ class Plant:
                 for name in NAMES[:-1]:
                     tasks.create_task(self.play(name, transport))
                 await asyncio.sleep(5)  # of virtual time, in which they announce themselves
-                made = read(self.experiment, changes=list(changes))
+                made = read(self.wanted, changes=list(changes))
                 result = await self.operation(made).run(transport, after=after, dry_run=dry_run)
                 tasks.create_task(self.play(NAMES[-1], transport))
             return result
@@ -167,6 +167,16 @@ def test_a_dry_run_changes_nothing(tmp_path):
     assert not (tmp_path / "changes").exists()
 
 
+@pytest.mark.slow
+def test_the_operator_hears_at_once_that_no_change_replaces_a_graph_in_a_file(tmp_path):
+    (tmp_path / "ring.edges").write_text("peer0 peer1\npeer1 peer2\npeer2 peer0\n")
+    plant = Plant(tmp_path)
+    plant.wanted = read({key: value for key, value in SMALL.items() if key != "topology"}, changes=[*CHANGES[2:]])
+    with pytest.raises(BaseExceptionGroup) as raised:
+        plant.change(f"topology.kind='{tmp_path}/ring.edges'", dry_run=True)
+    assert raised.group_contains(InputError, match=r"is a file on each device, which no change replaces; set topology")
+
+
 def test_a_peer_that_is_not_there_keeps_the_operator_from_changing_anything(tmp_path):
     plant = Plant(tmp_path)
     with pytest.raises(BaseExceptionGroup) as raised:
@@ -202,12 +212,21 @@ def test_the_last_round_is_no_later_than_that_of_the_run(tmp_path):
     assert plant.done == dict.fromkeys(NAMES, 6)
 
 
+def test_peers_of_another_release_are_named_as_such():
+    view = SwarmView("test", [ROSTER])
+    view.take_announcement("peer1", b"\x02" + encode(Announcement("peer1", FIRST, "up", {}))[1:])
+    with pytest.raises(
+        InputError, match=r"no peer .* reads; of peer1, the message has version 2 of the wire format, and"
+    ):
+        _ = view.facts
+
+
 def test_what_nobody_in_the_roster_has_signed_is_no_part_of_the_swarm():
     view = SwarmView("test", [ROSTER])
     view.take_announcement("peer0", b"garbage")
     view.take_answer("peer0", b"garbage")
     assert (view.present, view.answers) == ({}, {})
-    with pytest.raises(InputError, match="no peer of this swarm is there"):
+    with pytest.raises(InputError, match=r"no peer of this swarm is there"):
         _ = view.facts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import (
     outcome,
 )
 from p2pfl.network.protocol.agreement.turns import turn
+from p2pfl.network.protocol.wire.tags import TAG_BYTES
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,
     Agreed,
@@ -76,6 +77,10 @@ class Settlement:
         Record of an earlier incarnation of the peer.
     pause, sign, incarnation
         See :class:`~p2pfl.network.protocol.agreement.agreement.Agreement`.
+    tag
+        Function that returns tags of a statement for the committee.
+    proves
+        Function that returns whether a member has signed a report, so that others believe it too.
     withholders
         Members for whose acceptance this peer does not wait, because they have withheld one before.
     passed
@@ -101,6 +106,8 @@ class Settlement:
     pause: float = 1.0
     sign: Sign = field(default=empty_signature, repr=False)
     incarnation: int = 0
+    tag: Sign = field(default=empty_signature, repr=False)
+    proves: Callable[[Report], bool] = field(default=bool, repr=False)
     withholders: frozenset[str] = frozenset()
     passed: int = 0
     agreement: Agreement = field(init=False)
@@ -140,7 +147,7 @@ class Settlement:
     def report(self, value: bytes, *, now: float) -> list[Effect]:
         """Report the end of the attempt: the first failure to those that announce it, all else to the owner."""
         own = Report(self.subject, self.me, value, incarnation=self.incarnation)
-        self._own = replace(own, signature=self.sign(own.statement))
+        self._own = replace(own, signature=self.sign(own.statement), tags=self.tag(own.statement))
         first = value == FAILED and self.failed is None
         effects = self._send(self._audience(first=first), Reports(self.subject, (self._own,)))
         self.failed = self.me if first else self.failed
@@ -209,6 +216,11 @@ class Settlement:
     def seated(self) -> bool:
         """True if the peer is a member of the committee."""
         return self.me in self.committee.members
+
+    @property
+    def takes_tags(self) -> bool:
+        """True if this member shows reports to nobody: it neither owns the committee nor doubts the owner."""
+        return self.seated and self.me != self.committee.owner and not self._doubted
 
     @property
     def accepted(self) -> frozenset[str]:
@@ -284,12 +296,17 @@ class Settlement:
         effects = self._announce(reports)
         asks = False
         for each in reports:
-            asks |= each.member == sender and (self.decision is not None or self._reports.get(sender) == each)
+            asks |= each.member == sender and (self.decision is not None or self._has(each))
             effects += self._note(each)
         if asks and now >= self._repeats.get(sender, -math.inf) + self.pause / 2:
             self._repeats[sender] = now
             effects += self._repeat(sender)
         return [*effects, *self._reconsider(now=now)]
+
+    def _has(self, report: Report) -> bool:
+        """Return whether this member has a report, whoever sent it and with whichever tags."""
+        known = self._reports.get(report.member)
+        return known is not None and known.statement == report.statement
 
     def _note(self, report: Report) -> list[Effect]:
         """Keep the first report of a member; a second one proves that the member is Byzantine."""
@@ -319,10 +336,25 @@ class Settlement:
         return effects
 
     def _pass_on(self, to: Collection[str]) -> Iterator[Effect]:
-        """Send all reports to members of the committee."""
+        """Send all reports to members of the committee, and forget those that their members have not signed.
+
+        Only a malicious member tags what it does not sign. If those that its tags convince kept its report, and others
+        could not believe it, neither would ever accept what the others propose.
+        """
+        self._reports = {member: each for member, each in self._reports.items() if self.proves(each)}
         reports = [report for _, report in sorted(self._reports.items())]
-        for start in range(0, len(reports), REPORTS):
-            yield from self._send(to, Reports(self.subject, tuple(reports[start : start + REPORTS])))
+        for group in [tuple(to)] if self._all_seated else [(each,) for each in to]:
+            passed = reports if self._all_seated else [self._for(group[0], report) for report in reports]
+            for start in range(0, len(reports), REPORTS):
+                yield from self._send(group, Reports(self.subject, tuple(passed[start : start + REPORTS])))
+
+    def _for(self, member: str, report: Report) -> Report:
+        """Return a report with its tag for one member of the committee alone: many reports are passed on together."""
+        seats = [each for each in self.committee.members if each != report.member]
+        if member not in seats:
+            return report
+        start = seats.index(member) * TAG_BYTES
+        return replace(report, tags=report.tags[start : start + TAG_BYTES])
 
     # ------------------------------------------------------------------ outcomes
 

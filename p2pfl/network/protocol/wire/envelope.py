@@ -21,7 +21,16 @@ from dataclasses import dataclass, field
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PrivacyError
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
-from p2pfl.network.protocol.wire.tags import MAX_TAGS, TAG_BYTES, SealedParts, add_tags, authentic, parts
+from p2pfl.network.protocol.wire.tags import (
+    MAX_TAGS,
+    TAG_BYTES,
+    SealedParts,
+    add_tags,
+    authentic,
+    contains,
+    parts,
+    tag_statement,
+)
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import (
     Announced,
@@ -216,6 +225,15 @@ class Envelope:
         else:
             self._count(f"{peer} {type(message).__name__}", sequence)
         return message
+
+    def tags(self, statement: bytes, *, to: Iterable[str]) -> bytes:
+        """Return the tags of what this peer states, for peers that others pass it on to; zeros for one not met."""
+        keys = [self._tags[peer][0] if peer in self._tags else None for peer in to]
+        return b"".join(bytes(TAG_BYTES) if key is None else tag_statement(statement, key=key) for key in keys)
+
+    def has_tagged(self, peer: str, statement: bytes, tags: bytes) -> bool:
+        """Return whether a neighbour's present incarnation has tagged a statement for this peer."""
+        return peer in self._tags and contains(tags, tag_statement(statement, key=self._tags[peer][1]))
 
     def _authentic(self, peer: str, payload: bytes | bytearray | memoryview) -> tuple[SenderKey, SealedParts]:
         """Return a neighbour's sender key and the parts of its sealed message; nothing is decrypted or stored."""

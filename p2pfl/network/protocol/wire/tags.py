@@ -30,6 +30,9 @@ TAG_BYTES = 16
 MAX_TAGS = 2**12
 """Tags that one message may carry: neighbours of one peer."""
 
+STATEMENT = b"s"
+"""First byte of what the tag of a statement covers."""
+
 _COUNT = 2
 
 
@@ -95,9 +98,26 @@ def parts(payload: bytes | bytearray | memoryview, *, prefix: int) -> SealedPart
 
 def authentic(sealed: SealedParts, *, key: bytes) -> bool:
     """Return whether one of the tags is the one under this key."""
-    mine = _tag(_digest(sealed.prefix, sealed.ciphertext), key)
-    tags = (sealed.tags[at : at + TAG_BYTES] for at in range(0, len(sealed.tags), TAG_BYTES))
-    return any(hmac.compare_digest(mine, each) for each in tags)
+    return contains(sealed.tags, _tag(_digest(sealed.prefix, sealed.ciphertext), key))
+
+
+def contains(tags: bytes | memoryview, tag: bytes) -> bool:
+    """Return whether one of the tags is this one."""
+    each = (tags[at : at + TAG_BYTES] for at in range(0, len(tags), TAG_BYTES))
+    return any(hmac.compare_digest(tag, one) for one in each)
+
+
+def tag_statement(statement: bytes, *, key: bytes) -> bytes:
+    """Return the tag of what a peer states, for one neighbour that others pass it on to.
+
+    Its first byte is that of no sealed payload, so neither tag can pass for the other.
+
+    Examples
+    --------
+    >>> len(tag_statement(b"complete", key=bytes(32)))
+    16
+    """
+    return _tag(_digest(STATEMENT, statement), key)
 
 
 def _digest(prefix: bytes, ciphertext: bytes | memoryview) -> bytes:

@@ -13,6 +13,7 @@ import msgspec
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import Name
+from p2pfl.network.protocol.wire.tags import TAG_BYTES
 
 REPORTS = 100
 """Maximum number of reports in one message; as many fit into its head."""
@@ -156,6 +157,9 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
         Signature of all other fields, so that others can pass it on.
     incarnation
         Incarnation of the member.
+    tags
+        Tags of the same fields for the other members of the committee, in order, which need not verify the signature;
+        the one for the receiver alone where the report is passed on.
     """
 
     subject: Place
@@ -163,11 +167,12 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     value: bounds.Key
     signature: bounds.Signature = b""
     incarnation: bounds.Incarnation = 0
+    tags: Annotated[bytes, msgspec.Meta(max_length=SEATS * TAG_BYTES)] = b""
 
     @property
     def statement(self) -> bytes:
         """Encoded statement that the member signs."""
-        return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b"", tags=b""))
 
 
 class Reports(msgspec.Struct, frozen=True, array_like=True, tag="reports"):

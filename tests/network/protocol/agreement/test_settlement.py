@@ -1,6 +1,7 @@
 """The settlement of one attempt at one peer: reports, the outcome that it proposes, and those that it believes."""
 
 import pytest
+from msgspec.structs import replace
 
 from p2pfl.network.protocol.agreement.agreement_effects import Contradicted, MemberRecord, Send, StoreRecord, TickAt
 from p2pfl.network.protocol.agreement.attempt_reports import (
@@ -11,6 +12,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import (
     encode_outcome,
 )
 from p2pfl.network.protocol.agreement.settlement import GRACE, PAUSES, Settlement
+from p2pfl.network.protocol.wire.tags import TAG_BYTES
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,
     SEATS,
@@ -137,10 +139,27 @@ def test_the_owner_of_a_large_swarm_passes_on_all_reports_in_few_messages_before
     names = tuple(f"peer{number:03}" for number in range(250))
     _, effects = reporting(names[0], *names[1:], names=names)
     passed = sent(effects, Reports)
-    assert [len(message.reports) for _, message in passed] == [REPORTS, REPORTS, 50]
-    assert {to for to, _ in passed} == {names[1:SEATS]}
+    for name in names[1:SEATS]:
+        assert [len(message.reports) for to, message in passed if to == (name,)] == [REPORTS, REPORTS, 50]
     kinds = [type(each.message) for each in effects if isinstance(each, Send)]
-    assert kinds == [Reports] * 3 + [Vote]
+    assert kinds == [Reports] * 3 * (SEATS - 1) + [Vote]
+
+
+def test_a_report_is_passed_on_with_the_tag_for_its_receiver_alone():
+    names = tuple(f"peer{number}" for number in range(9))
+    seats = names[:SEATS]
+
+    def tags(member):
+        return b"".join(f"{member} for {each}".encode().ljust(TAG_BYTES) for each in seats if each != member)
+
+    made = settlement(names[0], names=names)
+    made.tag = lambda _: tags(names[0])
+    for name in names[1:]:
+        report = said(name).reports[0]
+        made.receive(name, Reports(report.subject, (replace(report, tags=tags(name)),)), now=0.0)
+    for to, message in sent(written(made, made.report(complete(), now=0.0)), Reports):
+        tagged = {each.member: each.tags.decode().strip() for each in message.reports if each.member != to[0]}
+        assert tagged == {name: f"{name} for {to[0]}" for name in names if name != to[0]}
 
 
 def test_a_peer_outside_of_the_committee_keeps_no_report_of_others():

@@ -9,7 +9,8 @@ from commit_sessions import NAMES, Swarm
 from p2pfl.network.protocol.agreement.attempt_reports import FAILED, AttemptOutcome, complete, encode_outcome
 from p2pfl.network.protocol.interface.effects import Concluded, Fail, Missing, Publish, Undecided
 from p2pfl.network.protocol.interface.requests import Begin, Expect, Open, ReportAttempt, Try
-from p2pfl.network.protocol.wire.verdict_messages import SEATS, Decision, Prepare, Reports, Vote
+from p2pfl.network.protocol.session.decisions.signed_statements import Statements
+from p2pfl.network.protocol.wire.verdict_messages import SEATS, Decision, Prepare, Report, Reports, Vote
 from sessions import LIFE, announced, arrived, heartbeat, met, session
 
 
@@ -412,6 +413,38 @@ def test_a_member_that_reports_to_one_other_alone_keeps_nobody_waiting():
     found = {tuple(four.answers[name]) for name in honest}
     assert len(found) == 1
     assert {type(each) for each in found.pop()} == {Concluded}
+
+
+@pytest.mark.parametrize("owns", [True, False])
+@pytest.mark.parametrize("receivers", [1, 3])
+def test_a_member_that_tags_a_report_without_a_signature_keeps_nobody_waiting(owns, receivers, monkeypatch):
+    """Those whose tags fit believe it, and others cannot: each comes to the same outcome."""
+    signs = Statements.has_signed
+    monkeypatch.setattr(
+        Statements, "has_signed", lambda self, stated: signs(self, stated) and not _is_report(stated, attacker)
+    )
+    monkeypatch.setattr(Statements, "_has_tagged", lambda _, report: report.member == attacker)
+    attacker = ""
+    four = Swarm()
+    attacker = four.owner if owns else four.others(four.owner)[0]
+    honest = four.others(attacker)
+    four.dead.add(attacker)
+    counts = encode_outcome(AttemptOutcome(True, NAMES), NAMES)
+    for name in honest[:receivers]:
+        four.ask(name, arrived(attacker, reported(attacker, complete(), voter=LIFE)))
+        if owns:
+            four.ask(name, arrived(attacker, cast(attacker, 0, attacker, counts, voter=LIFE, final=False)))
+    four.report(*honest)
+    for _ in range(40):
+        four.wait(1)
+    found = {tuple(four.answers[name]) for name in honest}
+    assert len(found) == 1
+    members = NAMES if owns and receivers == 3 else tuple(sorted(honest))
+    assert found == {(Concluded(committed=members == NAMES, members=members),)}
+
+
+def _is_report(stated, member):
+    return isinstance(stated, Report) and stated.member == member
 
 
 def test_what_the_owner_has_counted_is_believed_by_those_that_take_no_announcement_of_the_member_any_more():

@@ -4,9 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from ballots import AGAIN, COUNTS, cast, decision, prepare, promised, proven
+from counting import totalling
 from honest import OWNER, TRIO, promise, report, resigned, vote, voting
-from known_peers import IDENTITIES, SWARM
+from known_peers import IDENTITIES, SWARM, envelopes
 from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.session.decisions import signed_statements
 from p2pfl.network.protocol.wire.verdict_messages import Ballot, Decision, Place, Proposal, Reports
 
@@ -68,6 +70,57 @@ def test_of_reports_that_are_passed_on_those_that_nobody_has_signed_are_left_out
     bob = voting()
     bob.receive("ada", Reports(Place(0, 0), (report("cleo"), replace(report("ada"), signature=bytes(64)))))
     assert bob._settlement.silent == {"ada"}
+
+
+ME, OTHER = (name for name in TRIO if name != OWNER)
+"""A member to which the owner passes on the report of the other one."""
+
+
+def tagged(member, value=b"\1", *, to=ME, by=None):
+    """A report that its member has tagged for another one, or that somebody else has, and that nobody has signed."""
+    made = replace(report(member, value), signature=bytes(64))
+    envelope = {each.me: each for each in envelopes(TRIO)}[by or member]
+    return replace(made, tags=envelope.tags(SWARM.encode() + b"/" + made.statement, to=[to]))
+
+
+def knowing():
+    """The commits of a member that has begun the first attempt, shares keys with the others, and is not the owner."""
+    made = totalling(ME, ME)
+    made.handle(Try(0, 0, TRIO), now=0.0)
+    made.shared.codec.envelope = envelopes(TRIO)[TRIO.index(ME)]
+    return made.commits
+
+
+def test_a_report_that_is_passed_on_is_believed_by_its_tag_alone_and_nobody_verifies_its_signature(monkeypatch):
+    me = knowing()
+    monkeypatch.setattr(signed_statements, "verify", lambda *_, **__: pytest.fail("a signature was verified"))
+    me.receive(OWNER, Reports(Place(0, 0), (tagged(OTHER), tagged(OWNER))))
+    assert me._settlement.silent == frozenset()
+
+
+@pytest.mark.parametrize(
+    "false",
+    [tagged(OTHER, b"\0"), tagged(OTHER, to=OWNER), tagged(OTHER, by=OWNER), replace(tagged(OTHER), value=b"\2")],
+    ids=["a failure, which others must believe", "for another member", "of another member", "of another report"],
+)
+def test_a_tag_stands_for_no_signature_of_what_it_does_not_cover_or_others_must_believe(false):
+    me = knowing()
+    with pytest.raises(DecodeError, match="reports that members have signed"):
+        me.receive(OWNER, Reports(Place(0, 0), (false,)))
+    signed_too = replace(false, signature=resigned(false).signature)
+    me.receive(OWNER, Reports(Place(0, 0), (signed_too,)))
+    assert me._settlement.silent == {OWNER}
+
+
+def test_who_begins_to_doubt_forgets_and_passes_on_no_report_that_only_its_tag_proves():
+    me = knowing()
+    me.receive(OWNER, Reports(Place(0, 0), (report(OWNER, b"\1"), tagged(OTHER))))
+    effects = me._settlement._begin_doubt(now=0.0)
+    assert me._settlement.silent == {OTHER}
+    passed = [each.message for each in effects if isinstance(getattr(each, "message", None), Reports)]
+    assert [[each.member for each in message.reports] for message in passed] == [[OWNER]]
+    with pytest.raises(DecodeError, match="reports that members have signed"):
+        me.receive(OWNER, Reports(Place(0, 0), (tagged(OTHER),)))
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,19 @@ def test_a_neighbour_reads_what_was_sealed(message):
     assert bob.open("ada", ada.seal(message)) == message
 
 
+def test_a_statement_has_tags_for_those_whom_others_show_it_and_none_of_them_seals_a_payload():
+    ada, bob, eve = acquainted("ada", "bob", "eve")
+    sealed = parts(ada.seal(PULSE, to=["bob"]), prefix=13)
+    for statement in (b"complete", sealed.prefix + bytes(sealed.ciphertext)):
+        tags = ada.tags(statement, to=["dan", "bob"])
+        assert tags[:16] == bytes(16)
+        assert bob.has_tagged("ada", statement, tags)
+        assert not eve.has_tagged("ada", statement, tags)
+        assert not eve.has_tagged("bob", statement, tags)
+        assert not bob.has_tagged("ada", statement + b".", tags)
+        assert tags[16:] != bytes(sealed.tags)
+
+
 def test_all_neighbours_read_one_sealed_message():
     ada, bob, eve = acquainted("ada", "bob", "eve")
     sealed = ada.seal(CHUNK)

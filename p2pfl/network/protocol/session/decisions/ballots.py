@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.agreement.agreement_effects import (
@@ -84,6 +85,8 @@ class Ballots:
             committee,
             self._kept.pop(place, BLANK),
             sign=self.statements.sign,
+            tag=partial(self.statements.tag, to=[each for each in committee.members if each != me.peer]),
+            proves=self.statements.has_signed,
             incarnation=me.incarnation,
             withholders=frozenset(self.withholders.last),
             passed=self.withholders.passed[committee.owner],

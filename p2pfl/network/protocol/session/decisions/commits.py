@@ -152,20 +152,23 @@ class Commits:
         self.ballots.write()
 
     def _checked(self, sender: str, message: Reports, settlement: Settlement) -> Reports:
-        """Return the reports that their members have signed, and stop waiting for models if one of them has failed.
+        """Return the reports that their members have made, and stop waiting for models if one of them has failed.
+
+        That a member is complete needs no signature here where its tag is enough: it concerns this peer alone then. A
+        failure is announced to all.
 
         Raises
         ------
         DecodeError
             None of them is a report of a member on the attempt.
         """
-        statements, subject = self.ballots.statements, settlement.subject
+        statements, subject, tagged = self.ballots.statements, settlement.subject, settlement.takes_tags
         credible = tuple(
             each
             for each in message.reports
             if each.subject == subject
             and each.member in settlement.members
-            and statements.believes(each, sender=sender)
+            and statements.believes(each, sender=sender, tagged=tagged and each.value != FAILED)
         )
         if not credible:
             raise DecodeError("expected reports that members have signed, got others")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
@@ -86,9 +86,22 @@ class Statements:
             if not self._current(each, direct=each in own):
                 raise DecodeError(f'expected a statement of the announced incarnation of "{each.member}", got another')
 
-    def believes(self, report: Report, *, sender: str) -> bool:
-        """Return whether a member can have made a report, and has signed it."""
-        return self._current(report, direct=report.member == sender) and self.has_signed(report)
+    def tag(self, statement: bytes, *, to: Iterable[str]) -> bytes:
+        """Return this peer's tags of a statement for others."""
+        envelope = self.shared.codec.envelope
+        return b"" if envelope is None else envelope.tags(self.text(statement), to=to)
+
+    def believes(self, report: Report, *, sender: str, tagged: bool = False) -> bool:
+        """Return whether a member can have made a report, and has signed it; or tagged it, where that is enough."""
+        if not self._current(report, direct=report.member == sender):
+            return False
+        return (tagged and self._has_tagged(report)) or self.has_signed(report)
+
+    def _has_tagged(self, report: Report) -> bool:
+        envelope = self.shared.codec.envelope
+        if envelope is None or not report.tags:
+            return False
+        return envelope.has_tagged(report.member, self.text(report.statement), report.tags)
 
     def _current(self, stated: Statement, *, direct: bool) -> bool:
         """Return whether a member can have made a statement: now if it sends it itself, or else in this run."""
