@@ -50,8 +50,16 @@ SIMULATORS = {
     "loop over torch models": Framework("loop"),
     "flwr": Framework("flower", ("flwr[simulation]==1.42.0",)),
     "pfl": Framework("pfl_research", ("pfl==0.6.0",)),
+    "FedML": Framework("fedml_single", ("fedml==0.9.6", "setuptools<81", "numpy<2")),
+    "FedJAX": Framework(
+        "jax_fedavg",
+        ("fedjax==0.0.17", "jax==0.4.25", "jaxlib==0.4.25", "dm-haiku==0.0.12", "optax<0.2.3", "numpy<2", "scipy<1.13"),
+    ),
 }
-"""All simulators, ours first."""
+"""All simulators, ours first; each of the last two with the dependencies of its time."""
+
+ABSENT = {"FLUTE": "cannot be installed, as it is a repository (microsoft/msrflute) and no package of the index"}
+"""Simulators with published times that no table measures, and why."""
 
 COHORT, ROUNDS, SAMPLES, FEATURES, TESTED = 100, 30, 5, 16, 1000
 """Size of the runs with registered clients: participants, rounds, samples and features of each, and test samples."""
@@ -164,6 +172,7 @@ def lines(task: str, results: dict[str, list[Result]]) -> list[str]:
         memory = max(each.memory for each in listed) / 2**20
         cells = [f"{taken[0]:.1f}", f"{taken[1]:.1f}", f"{memory:.0f}", f"{listed[0].accuracy:.3f}"]
         table.append(f"| {name} | {listed[0].version} | {' | '.join(cells)} |")
+    table += [f"| {name} | {reason} | | | | |" for name, reason in ABSENT.items()]
     return table
 
 

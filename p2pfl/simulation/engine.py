@@ -25,7 +25,7 @@ from p2pfl.experiment.growing_data import GrowingData
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import PeersAgreement, report_statistics
 from p2pfl.learning import Learner
-from p2pfl.learning.learner import KeepsModels
+from p2pfl.learning.learner import KeepsModels, KeepsPrivate
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
@@ -317,7 +317,9 @@ def _hides_steps(resolved: Plan, shard: Shard) -> bool:
 def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: RecordedPeers, *, round: int) -> None:
     """Write the models of the listed peers; those that are all the same are once in memory."""
     common: dict[str, torch.Tensor] = {}
-    one = shard.alike(state.rows) and not isinstance(resolved.learner.bare, KeepsModels)  # in all processes
+    bare = resolved.learner.bare
+    one = shard.alike(state.rows) and not isinstance(bare, KeepsModels)  # in all processes
+    usual = None if isinstance(bare, KeepsPrivate) else metadata(describe_model(resolved))  # of all files
 
     def saved(row: torch.Tensor, peer: str) -> dict[str, torch.Tensor]:
         if not one:
@@ -339,7 +341,7 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, listed: 
                 {peer: saved(row, peer) for peer, row in rows.items()},
                 round=round,
                 own={peer: model for peer, model in owned.items() if model},
-                about={peer: metadata(describe_file(resolved, peer)) for peer in rows},
+                about={peer: usual or metadata(describe_file(resolved, peer)) for peer in rows},
             )
 
 
