@@ -154,7 +154,8 @@ def check_same(experiment: Experiment, folder: Path, kept: Experiment) -> None:
         It is another one, or the account of its budget did not move with it.
     """
     mine, theirs = flat_without_folders(experiment), flat_without_folders(kept)
-    other = sorted(key for key in theirs if mine[key] != theirs[key] and not key.startswith("transport."))
+    keys = {*mine, *theirs}  # a path that nobody names is in neither
+    other = sorted(key for key in keys if mine.get(key) != theirs.get(key) and not key.startswith("transport."))
     if other:
         raise InputError(
             f"{', '.join(other)} differs from {folder / 'experiment.toml'}, which the run began with; leave it out, or "

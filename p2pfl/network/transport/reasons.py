@@ -75,7 +75,9 @@ def _why(where: Address, cause: BaseException) -> tuple[str, str]:
         case _:
             remedy = "check scheme, port and MQTT version"
             if where.secure:
-                remedy += ", and whether it asks for a certificate of its own authority or has revoked yours"
+                remedy += (
+                    ", and whether it asks for a certificate of its own authority, and yours is neither old nor revoked"
+                )
             return "it closed the connection without an answer", remedy
 
 

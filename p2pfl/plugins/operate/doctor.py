@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import p2pfl
 from p2pfl import topology as graphs
+from p2pfl.cli.running.following import experiment_in, last_run
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.parts.peer_graph import built, check_peers
@@ -60,7 +61,7 @@ async def examine(
     device = (
         None
         if source is None
-        else _read(report, source, changes, peer=peer, environment=environment, trust_code=trust_code)
+        else _read(report, source, changes, peer=peer, runs=runs, environment=environment, trust_code=trust_code)
     )
     if device is not None and device.peer:
         device.check_files(report)
@@ -80,12 +81,15 @@ def _read(
     changes: Sequence[str],
     *,
     peer: str | None,
+    runs: Path,
     environment: Mapping[str, str],
     trust_code: bool,
 ) -> _Device | None:
-    """Read the experiment and its graph, which need neither data nor model."""
+    """Read the experiment of the run that the peer would resume, and its graph: they need neither data nor model."""
     try:
         experiment = read(source, changes=changes, trust_code=trust_code)
+        if (file := _followed(experiment, peer=peer, runs=runs)) is not None:
+            experiment = read(file, changes=changes, trust_code=trust_code)
         graph = built(experiment)
         check_peers(experiment, graph.peers, () if peer is None else (peer,))
     except InputError as error:
@@ -93,6 +97,14 @@ def _read(
         return None
     report.add(ok("experiment", f'"{experiment.name}" with {len(graph.peers)} peers'))
     return _Device(experiment, graph, environment, peer or "")
+
+
+def _followed(experiment: Experiment, *, peer: str | None, runs: Path) -> Path | None:
+    """Return the file of the run that a peer would resume, if it follows one of the experiment by a change."""
+    with suppress(InputError):  # a run of another experiment, which a new run does not touch
+        last = None if peer is None else last_run(str(runs), experiment, peer=peer)
+        return None if last is None else experiment_in(last)
+    return None
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,16 @@ def test_a_run_of_the_same_name_and_other_settings_is_refused(tmp_path):
         folders.last(str(tmp_path), CLINIC, peer="ada")
 
 
+def test_a_run_that_began_with_a_model_is_not_that_of_a_file_without_one_nor_the_other_way_round(tmp_path):
+    (tmp_path / "ada.safetensors").write_bytes(b"")
+    later = read(CLINIC, changes=[f"model.pretrained={tmp_path}/ada.safetensors"])
+    for number, (first, second) in enumerate([(CLINIC, later), (later, CLINIC)]):
+        (tmp_path / str(number)).mkdir()
+        begun(tmp_path / str(number), "clinic-20260101-000000-ada", first)
+        with pytest.raises(InputError, match=r"^model\.pretrained differs from"):
+            folders.last(str(tmp_path / str(number)), second, peer="ada")
+
+
 def test_a_run_that_has_ended_is_found_and_known_to_have_ended(tmp_path):
     own = begun(tmp_path, "clinic-20260101-000000-ada")
     assert not folders.has_ended(own)

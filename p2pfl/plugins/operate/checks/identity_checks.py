@@ -143,9 +143,10 @@ def check_certificate(settings: schema.TransportSettings, *, peer: str, now: dt.
         text = f'{path} is the certificate of "{", ".join(names)}" and this peer is "{peer}"'
         return problem("certificate", f"{text}; give each peer its own certificate")
     left = read.not_valid_after_utc - now
+    renew = f"have its operator renew it (p2pfl deploy --renew {peer})"
     if left < dt.timedelta():
-        text = f"{path} has expired {duration(-left.total_seconds())} ago; request a new one, or set the clock if it is"
-        return problem("certificate", f"{text} ahead")
+        text = f"{path} has expired {duration(-left.total_seconds())} ago; {renew}, or set the clock if it is ahead"
+        return problem("certificate", text)
     if left < RENEWAL_PERIOD:
-        return warning("certificate", f"{path} expires in {duration(left.total_seconds())}; request a new one")
+        return warning("certificate", f"{path} expires in {duration(left.total_seconds())}; {renew}")
     return ok("certificate", f'{path} is that of "{peer}" and valid for {duration(left.total_seconds())}')
