@@ -73,7 +73,7 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
         scores = ", ".join(f"{name} {number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {scores}" if scores else f"{result['peer']} has the result"))
         lines += [Text(sentence) for sentence in comparing.describe_gain(result)]
-        lines += [] if result.get("computing") is None else [Text(_computing(result))]
+        lines += [Text(sentence) for sentence in (*_computing(result), *_written(result))]
         lines += [*_stop_lines(result), *_account_lines(result), *_alarms(result)]
     explanation = explanation_of(result)
     if explanation is not None and explanation.regression is not None:
@@ -162,9 +162,15 @@ def _rounds(result: Mapping[str, Any]) -> str:
     return f"{count} round{'' if count == 1 else 's'} of {describe_exchange(result['steps'])}"
 
 
-def _computing(result: Mapping[str, Any]) -> str:
-    """Return the share of the time in which peers train."""
-    return f"{result['computing']:.1%} of the time training"
+def _computing(result: Mapping[str, Any]) -> list[str]:
+    """Return the share of the time in which peers train, if it is known."""
+    return [] if result.get("computing") is None else [f"{result['computing']:.1%} of the time training"]
+
+
+def _written(result: Mapping[str, Any]) -> list[str]:
+    """Return what a peer writes, if it is known."""
+    written = result.get("bytes_written")
+    return [] if written is None else [f"{size(written)} written by a peer in a round"]
 
 
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
@@ -172,11 +178,12 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     when = f"{result['wall_s']:.1f} s{', as predicted' if result.get('predicted') else ''}"
     parts = [
         f"{_rounds(result)} in {when}, {result['start_s']:.1f} s to start",
-        *([] if result.get("computing") is None else [_computing(result)]),
+        *_computing(result),
         f"{size(result['bytes_sent'])} sent by {result['peers']} peers",
     ]
     if result["peer_memory"] is not None:
         parts.append(f"{size(result['peer_memory'])} of private memory a peer")
+    parts += _written(result)
     lines: list[RenderableType] = [Text(", ".join(parts)), *_stop_lines(result)]
     if sentence := evaluation_of(result):
         lines.append(Text(sentence))

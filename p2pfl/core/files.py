@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 from p2pfl.core.errors import InputError, StorageError
@@ -85,6 +86,44 @@ class Drive:
         with contextlib.suppress(FileNotFoundError):
             return [path.name for path in folder.iterdir()]
         return []
+
+
+class CountingDrive(Drive):
+    """Disk of this device that counts what is written, as flash wears out by it.
+
+    Attributes
+    ----------
+    written
+        Bytes of all files, without what the file system adds.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> disk = CountingDrive()
+    >>> with TemporaryDirectory() as folder:
+    ...     for data in (b"123", b"45"):
+    ...         replace(Path(folder) / "a", data, disk=disk)
+    >>> disk.written
+    5
+    """
+
+    def __init__(self) -> None:
+        self.written = 0
+        self._lock = Lock()
+
+    def write(self, path: Path, data: bytes, *, mode: int) -> None:
+        """Write a new file, sync its contents, and count them."""
+        super().write(path, data, mode=mode)
+        self._count(data)
+
+    def append(self, path: Path, data: bytes, *, mode: int) -> None:
+        """Append to a file, and count it."""
+        super().append(path, data, mode=mode)
+        self._count(data)
+
+    def _count(self, data: bytes) -> None:
+        with self._lock:
+            self.written += len(data)
 
 
 DRIVE = Drive()

@@ -199,6 +199,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Share of the time of their rounds in which peers train; null in a simulation without a network.
     peer_memory
         Private memory of a peer process, median, in bytes.
+    bytes_written
+        What a peer writes to its disk in a round, on average, in bytes; null in a simulation.
     bytes_sent
         By all peers.
     missed
@@ -245,6 +247,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     training_s: float
     computing: float | None = None
     peer_memory: int | None
+    bytes_written: int | None = None
     bytes_sent: int
     missed: int
     alarms: tuple[LossRose, ...]
@@ -291,6 +294,8 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         What harmed the result.
     computing
         Share of the time of its rounds in which the peer trains.
+    bytes_written
+        What it writes to its disk in a round, on average.
     unsettled
         By peer.
     best
@@ -320,6 +325,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     intervals: dict[str, GainInterval] = {}
     explained: Explained | None = None
     computing: float | None = None
+    bytes_written: int | None = None
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET
     split: str | msgspec.UnsetType = msgspec.UNSET

@@ -35,7 +35,7 @@ from typing import Any, Self
 import msgspec
 
 from p2pfl.core.errors import InputError, P2PFLError, StorageError
-from p2pfl.core.files import DRIVE, OWNER_ONLY, replace, replace_all
+from p2pfl.core.files import DRIVE, OWNER_ONLY, CountingDrive, replace, replace_all
 from p2pfl.experiment import Experiment, plain, write
 from p2pfl.experiment.file.own_code import FOLDER as MODULES
 from p2pfl.experiment.file.own_code import OwnCode, named_modules, own_code
@@ -77,6 +77,8 @@ class Run:
         State dicts by peer, under the names of the model.
     best
         State dicts of the best models by peer, where peers judge them; ``summary["best"]`` has their rounds.
+    disk, recorded
+        Disk of records and notices, which counts their bytes, and the number of records that this process has added.
     description
         Content of ``model.json``; empty until it is known.
     summary
@@ -87,6 +89,7 @@ class Run:
         self.experiment = experiment
         self.trusted = True  # False of a directory, whose code nobody has agreed to
         self.folder = folder
+        self.disk, self.recorded = CountingDrive(), 0
         code = None if folder is None or began is None else own_code(named_modules(plain(experiment)))
         where = None if folder is None else Path.cwd() if code is None else code.folder
         self.provenance = {} if began is None else provenance(experiment, began=began, code=code, folder=where)
@@ -141,6 +144,7 @@ class Run:
         """Add the records of a round; they are on disk when this returns, all of them or none."""
         self.metrics.extend(records)
         self._append("metrics.jsonl", records)
+        self.recorded += len(records)
         if self.experiment.endless:
             del self.metrics[: -max(MAX_RECENT, len(records))]
 
@@ -163,12 +167,10 @@ class Run:
         if self.folder is None:
             return
         path = self.folder / name
-        lines = _lines(items)
         size = None
         try:
-            with path.open("ab") as file:
-                size = file.tell()
-                file.write(lines)
+            size = path.stat().st_size
+            self.disk.append(path, _lines(items), mode=OWNER_ONLY)
         except OSError as error:
             if size is not None:  # a part may have been written
                 os.truncate(path, size)

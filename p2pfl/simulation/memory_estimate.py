@@ -147,7 +147,7 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
 def copies(plan: Plan, *, baselines: bool) -> float:
     """Return the number of copies of all models that a simulation holds at a time."""
     name = plan.experiment.learning.algorithm
-    kept = STATES.get(name, 0) + _optimiser_states(plan)
+    kept = kept_states(plan)
     least = FEWEST_COPIES if name == "dpsgd" else COPIES
     for_each_neighbour = PER_NEIGHBOUR[name] * _neighbours(plan) if name in PER_NEIGHBOUR else 0
     playing = least + COPIES_PER_STATE * (kept + for_each_neighbour)
@@ -158,6 +158,11 @@ def copies(plan: Plan, *, baselines: bool) -> float:
     if baselines and not plan.protection.totals:
         return max(playing, BASELINE_COPIES + STATES.get(name, 0) + COPIES_PER_STATE * _optimiser_states(plan))
     return playing
+
+
+def kept_states(plan: Plan) -> int:
+    """Return the further numbers per parameter that the algorithm and the optimiser keep."""
+    return STATES.get(plan.experiment.learning.algorithm, 0) + _optimiser_states(plan)
 
 
 def _neighbours(plan: Plan) -> float:

@@ -26,9 +26,10 @@ from p2pfl.core.process import free_memory
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
 from p2pfl.experiment.swarm_agreement import PeersAgreement
+from p2pfl.network.peer.storage.checkpoint import forecast_writes, rounds_apart
 from p2pfl.results.formats import size
 from p2pfl.results.summary import describe as describe_privacy
-from p2pfl.simulation.memory_estimate import estimate
+from p2pfl.simulation.memory_estimate import estimate, kept_states
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
 """Words for a label distance up to a bound."""
@@ -179,6 +180,8 @@ def _cost(resolved: Plan) -> dict[str, Any]:
         "row_bytes": row,
         "bytes_per_peer_and_round": sent,
         "bytes_received_per_peer_and_round": sizes["received_per_peer"],
+        "bytes_written_per_peer_and_round": forecast_writes(resolved, kept=kept_states(resolved)),
+        "rounds_per_checkpoint": rounds_apart(resolved),
         **{f"bytes_{name}": None if rounds is None else each * rounds for name, each in sizes.items()},
         "participants": _participants(resolved),
         "clients": _clients(resolved),
@@ -339,6 +342,7 @@ def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
             "a model": f"{size(cost['row_bytes'])}, which never travels",
             "memory to simulate": _memory_text(results["memory"]),
         }
+    apart = cost["rounds_per_checkpoint"]
     few, peers, clients = cost["participants"], results["topology"]["peers"], cost["clients"]
     rounds, received = cost["rounds"], cost["bytes_received_per_peer_and_round"]
     played = "rounds without an end" if rounds is None else f"{rounds} rounds"
@@ -350,6 +354,8 @@ def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
         "a model": size(cost["row_bytes"]),
         "a peer sends": _bytes_text(cost["bytes_per_peer_and_round"], rounds=rounds),
         "a peer receives": _bytes_text(received, rounds=rounds),
+        "a peer writes": f"about {_bytes_text(cost['bytes_written_per_peer_and_round'], rounds=rounds)}; a checkpoint "
+        f"{'a round' if apart == 1 else f'in {apart} rounds'}",
         "the broker takes in": _bytes_text(cost["bytes_per_peer_and_round"] * peers, rounds=rounds),
         **({} if results["memory"] is None else {"memory to simulate": _memory_text(results["memory"])}),
     }

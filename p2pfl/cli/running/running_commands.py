@@ -232,7 +232,7 @@ def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) 
         lines = view.Lines(resolved, peers=1, quiet=options.json, compares=compare)
         log = EventLog(own, now=lambda: datetime.now(UTC))
 
-        conclude = partial(summarise_peer, resolved)
+        conclude = partial(summarise_peer, resolved, run=own)
         done: Done | None = None
 
         def report(event: Any) -> None:
@@ -244,10 +244,10 @@ def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) 
             log.observe(event)
             if isinstance(event, Done):  # what follows may be interrupted
                 done = event
-                own.finish(conclude(event, alarms=log.alarms, records=own.metrics))
+                own.finish(conclude(event, alarms=log.alarms))
                 erase_keys(folder)
             elif isinstance(event, Alone) and done is not None:
-                own.finish(conclude(done, alarms=log.alarms, alone=event, records=own.metrics))
+                own.finish(conclude(done, alarms=log.alarms, alone=event))
             lines.observe(event)
 
         for warning in password_warnings(experiment, urls=urls, peer=options.name):

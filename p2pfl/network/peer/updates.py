@@ -54,6 +54,8 @@ class Done(msgspec.Struct, frozen=True):
         Final scores of the peer's model, and of the common model of all peers.
     memory
         Private memory of the process in bytes.
+    written
+        Bytes that the process has written for the peer.
     stopped
         Where the privacy budget ended the run; ``None`` if it did not.
     best, unsettled
@@ -69,6 +71,7 @@ class Done(msgspec.Struct, frozen=True):
     peer: str
     scores: dict[str, float]
     memory: int | None
+    written: int | None = None
     common: dict[str, float] | None = None
     stopped: BudgetStop | None = None
     best: Best | None = None

@@ -189,6 +189,8 @@ def _totals(run: Run) -> dict[str, str]:
         facts["gradients of all peers"] = f"{summary['gradients']:,}"
     if summary["peer_memory"] is not None:
         facts["private memory of a peer"] = size(summary["peer_memory"])
+    if summary.get("bytes_written") is not None:
+        facts["written by a peer in a round"] = size(summary["bytes_written"])
     return facts
 
 

@@ -166,6 +166,7 @@ SUMMARY = {
     "total_s": 3.0,
     "training_s": 1.0,
     "peer_memory": 30_000_000,
+    "bytes_written": 5_000,
     "bytes_sent": 1_000_000,
     "missed": 2,
     "privacy": {"statement": "rows are sealed"},
@@ -175,12 +176,13 @@ SUMMARY = {
 def test_the_summary_answers_what_learning_together_gave(capsys, tmp_path):
     tables.summary(SUMMARY, tmp_path)
     said = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+    memory, written = "30.0 MB of private memory a peer", "5.0 kB written by a peer in a round"
     for line in (
         "What learning together gave (accuracy)",
         "ada 0.250 0.750 +0.500",
         "mean 0.500 0.750 +0.250",
         "one model on all data 0.875",
-        "3 rounds of 1 gossip step in 2.0 s, 1.0 s to start, 1.0 MB sent by 2 peers, 30.0 MB of private memory a peer",
+        f"3 rounds of 1 gossip step in 2.0 s, 1.0 s to start, 1.0 MB sent by 2 peers, {memory}, {written}",
         "2 models did not arrive in time",
         "privacy: rows are sealed",
         f"run directory: {tmp_path}",

@@ -12,6 +12,7 @@ from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.network.peer.updates import Alone, Done
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import Identity, Roster, SeededSource
+from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from swarms import SMALL
 from waiting import wait_until
@@ -46,7 +47,7 @@ async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_
     expected = simulate(experiment).summary["per_peer"]["peer0"]
     assert found.peer == "peer0"
     assert found.scores["accuracy"] == expected["alone"]
-    summary = summarise_peer(plan(experiment, only=["peer0"]), done, alarms=(), alone=found)
+    summary = summarise_peer(plan(experiment, only=["peer0"]), done, alarms=(), run=Run(experiment), alone=found)
     assert (summary.alone, summary.scores["accuracy"]) == (found.scores, expected["together"])
     assert summary.intervals.keys() == {"loss", "accuracy"}
     assert msgspec.to_builtins(summary.intervals["accuracy"]) == expected["interval"]
@@ -58,7 +59,7 @@ async def test_the_summary_of_a_peer_has_the_importances_of_the_model(tmp_path):
     experiment = read({}, changes=[*CHANGES, *trees])
     events = await lived(experiment, tmp_path)
     [done] = [event for event in events if isinstance(event, Done) and event.peer == "peer1"]
-    summary = summarise_peer(plan(experiment, only=["peer1"]), done, alarms=())
+    summary = summarise_peer(plan(experiment, only=["peer1"]), done, alarms=(), run=Run(experiment))
     assert summary.explained.importances
     found = msgspec.json.decode(msgspec.json.encode(summary.explained))
     assert found == simulate(experiment, baselines=False).summary["explained"]

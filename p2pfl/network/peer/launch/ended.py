@@ -31,13 +31,22 @@ from p2pfl.results.spending.stated import StatedGuarantee
 from p2pfl.results.summary import Durations, computing_share, describe, explain, scores, summarise
 
 
-def results_of(peer: Peer, state: State, *, memory: int | None) -> Done:
-    """Return the results of a peer that has ended in a state, whose process has so many bytes; this may take long."""
+def results_of(peer: Peer, state: State, *, memory: int | None, written: int | None) -> Done:
+    """Return the results of a peer that has ended in a state; this may take long.
+
+    Parameters
+    ----------
+    peer, state
+        The peer, and its state.
+    memory, written
+        Bytes of its process, and those that this has written.
+    """
     learner, played = peer.plan.learner, peer.meter.samples.played
     return Done(
         peer.name,
         scores(learner.evaluate(state.rows, peers=(peer.name,)), 0),
         memory,
+        written=written,
         common=peer.ended.common,
         stopped=peer.stopped,
         best=peer.best.best,
@@ -82,6 +91,7 @@ def summarise_peers(
         records=run.metrics,
         seconds=seconds,
         memory=int(statistics.median(memory)) if memory else None,
+        written=_written(done, run),
         agreed={"statistics": None if agreed is None else report_statistics(agreed), "common": common},
         stopped=stopped([each.stopped for each in done.values()]),
         alarms=alarms,
@@ -94,13 +104,21 @@ def summarise_peers(
     )
 
 
+def _written(done: Mapping[str, Done], run: Run) -> int | None:
+    """Return the bytes that a peer writes in a round: its own files, the median of all, and its records and notices."""
+    written = [each.written for each in done.values() if each.written is not None]
+    if not written or not run.recorded:
+        return None
+    return int((statistics.median(written) * len(done) + run.disk.written) / run.recorded)
+
+
 def summarise_peer(
     plan: Plan,
     done: Done,
     *,
     alarms: Sequence[LossRose],
+    run: Run,
     alone: Alone | None = None,
-    records: Sequence[Record] = (),
 ) -> PeerSummary:
     """Return the summary of one peer.
 
@@ -112,10 +130,10 @@ def summarise_peer(
         Results of the peer.
     alarms
         Alarms of the run.
+    run
+        Run with the records of the peer.
     alone
         Model that the peer has trained alone; ``None`` if it has not.
-    records
-        Records of the peer.
     """
     played = None if done.played is None else {done.peer: done.played}
     return PeerSummary(
@@ -132,7 +150,8 @@ def summarise_peer(
         unsettled={done.peer: done.unsettled} if done.unsettled else {},
         best={} if done.best is None else {done.peer: best_kept(done.peer, done.best)},
         explained=done.explained,
-        computing=computing_share(records),
+        computing=computing_share(run.metrics),
+        bytes_written=_written({done.peer: done}, run),
     )
 
 
@@ -220,7 +239,7 @@ class Ended:
         done = dict[str, Done]()
         for name in next(iter(self.states.values()))[0].plan.topology.peers:
             peer, state = self.states[name]
-            done[name] = results_of(peer, state, memory=None)
+            done[name] = results_of(peer, state, memory=None, written=None)
             self.run.describe(describe_model(peer.plan))  # all peers agree
             own = peer.plan.owned(state.rows[0], peer=name)
             self.run.save(

@@ -20,6 +20,7 @@ from typing import Any
 from p2pfl.algorithms import State
 from p2pfl.algorithms.baselines import train_alone
 from p2pfl.core.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError, foremost
+from p2pfl.core.files import CountingDrive
 from p2pfl.core.process import one_heap, private_memory, raise_file_limit, set_threads
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan, check, plan
@@ -122,12 +123,15 @@ async def live(
         level: Level = "health" if sharing.share == "health" else "scores"
         telemetry = Telemetry(name, level=level, observers=Path(sharing.observers), notify=notify)
         notify = _both(notify, telemetry.observe)
-    store, source = CheckpointStore(folder / "peers", name), SecretSource()
+    disk, source = CountingDrive(), SecretSource()
     transport = transport or connect(resolved.experiment, urls=urls, peer=name, notify=notify)
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
     )
-    hook = ModelHook(on_model, peer=name, notify=notify)
+    hook, store = (
+        ModelHook(on_model, peer=name, notify=notify),
+        CheckpointStore(folder / "peers", name, disk=disk),
+    )
     notify, store.written = _both(hook.observe, notify), hook.offer_from_thread
     store.about = lambda: metadata(describe_file(lives.peer.plan, name))
 
@@ -156,7 +160,7 @@ async def live(
             await asyncio.to_thread(owned.keep)
             describe()  # no round may have been left to play
             peer = lives.peer
-            done = await asyncio.to_thread(results_of, peer, state, memory=memory())
+            done = await asyncio.to_thread(results_of, peer, state, memory=memory(), written=disk.written)
     finally:
         watching.cancel()
     notify(peer.progress)  # a short last phase may have passed between two looks

@@ -41,6 +41,7 @@ from p2pfl.network.peer.storage.later_versions import LaterVersionError, check_k
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.results.evidence import KEY_SUFFIX, SUFFIX
+from p2pfl.results.models.model_description import describe_file, metadata
 from p2pfl.results.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
 from p2pfl.results.saved_models import model_file
 
@@ -89,6 +90,48 @@ def rounds_apart(plan: Plan) -> int:
     """
     fragile = plan.commits or plan.codec is not None or plan.asynchronous or plan.asked.algorithm.state_per_edge
     return 1 if fragile else plan.experiment.transport.checkpoint
+
+
+HEADER = 100
+"""Bytes of a tensor in the header of a file, and of the rest of the header."""
+
+NOTE = 600
+"""Bytes of a checkpoint beside its rows."""
+
+FLOWS = 3
+"""Rows of a checkpoint for each neighbour, where models of different gossip steps may be under way."""
+
+EVIDENCE = 460
+"""Bytes of an entry of the evidence; there is one for each gossip step and round."""
+
+JOURNAL = 2800
+"""Bytes of the journals of a round with masks."""
+
+RECORD = 700
+"""Bytes of the record and the notices of a round."""
+
+
+def forecast_writes(plan: Plan, *, kept: int) -> int:
+    """Forecast the bytes that a peer writes to its disk in a round, on average.
+
+    A peer also writes its best model in each round that improves it; the constants are measured.
+
+    Parameters
+    ----------
+    plan
+        Experiment, with gossip.
+    kept
+        Further numbers per parameter that the algorithm and the optimiser keep.
+    """
+    row = plan.learner.layout.size * plan.learner.dtype.itemsize
+    apart, count = rounds_apart(plan), len(plan.topology.peers)
+    neighbours = sum(each.entries for each in plan.weights) / (len(plan.weights) * count) - 1
+    rows = 2 + kept + (0 if plan.commits else FLOWS * neighbours)
+    about = metadata(describe_file(plan, plan.topology.peers[0]))
+    model = row + HEADER * (1 + len(plan.learner.layout.names)) + sum(map(len, about.values()))
+    evidence = EVIDENCE * (plan.gossip.steps + 1)
+    journal = JOURNAL if plan.asked.mode.hides else 0
+    return int(model + (model + rows * row + NOTE) / apart + evidence + journal + RECORD)
 
 
 def ends_with_checkpoint(round: int, *, apart: int, rounds: int) -> bool:
