@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
+import torch
 
 import swarms
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import SeededSource
+from p2pfl.results import Run
+from p2pfl.results.repetitions.repetition import repetition
+from p2pfl.results.saved_models import model_file
+from p2pfl.results.sent_rows import SentRow, keep_rows, read_row
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
 
@@ -42,7 +47,7 @@ def run(tmp_path, jobs):
         env=os.environ | {"PYTHONPATH": paths},
     )
     assert done.returncode == 0, done.stderr
-    found = [safetensors.torch.load_file(job["result"]) for job in jobs if not job.get("refused")]
+    found = [safetensors.torch.load_file(job["result"]) for job in jobs if not {"refused", "runs"} & job.keys()]
     return done.stdout.splitlines(), found
 
 
@@ -89,6 +94,28 @@ async def test_a_peer_without_torch_learns_beside_peers_with_torch_under_masks(t
     for name, end in ended.items():
         for key, value in end.peer.plan.learner.state_dict(end.state.rows[0]).items():
             assert float((value - models[name][key]).abs().max()) < 2.0**-20
+
+
+def test_sent_rows_and_repetitions_are_read_without_torch_as_with_it(tmp_path):
+    folders = [tmp_path / name for name in ("before", "after")]
+    sent = SentRow(torch.tensor([0.5, -0.0, float("nan")]), 2.0)
+    for folder, changed in zip(folders, (0.0, 0.25), strict=True):
+        simulate(read(SMALL, changes=["rounds=1"]), folder=folder, baselines=False)
+        keep_rows(folder)
+        sent.write(folder / "rows" / "peer0")
+        path = folder / "peers" / "peer1.safetensors"
+        model = safetensors.torch.load_file(path)
+        model["1.bias"][0] = model["1.bias"][0] + changed
+        path.write_bytes(model_file(model, {}))
+    job = {"runs": [str(folder) for folder in folders], "peer": "peer0", "digest": sent.digest}
+    [line, _], _ = run(tmp_path, [job])
+    digest, row, table = json.loads(line)
+    assert digest == sent.digest
+    assert str(row) == str(read_row(folders, "peer0", sent.digest, size=100).row.tolist())
+    expected = repetition(*(Run.load(folder) for folder in folders)).table
+    assert table == json.loads(json.dumps(expected))
+    [model] = table["models"]
+    assert (model["what"], model["largest"], model["count"]) == ("peer1.safetensors", pytest.approx(0.25), 1)
 
 
 def test_a_plan_that_needs_torch_is_refused_by_the_key_and_rooms_of_others_are_left_out(tmp_path):
