@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from sklearn.datasets import load_wine
 
 import swarms
 from p2pfl.experiment import read
@@ -51,12 +53,14 @@ def run(tmp_path, jobs):
     return done.stdout.splitlines(), found
 
 
-def largest_difference(found, models):
+def split(found):
+    """Return tensors by peer and name."""
     assert found
-    return max(
-        float((value - models[peer][key]).abs().max())
-        for (peer, key), value in ((name.split("/"), value) for name, value in found.items())
-    )
+    return [(name.split("/", 1), value) for name, value in found.items()]
+
+
+def largest_difference(found, models):
+    return max(float((value - models[peer][key]).abs().max()) for (peer, key), value in split(found))
 
 
 def test_peers_without_torch_end_where_the_simulation_with_torch_ends(tmp_path):
@@ -68,6 +72,7 @@ def test_peers_without_torch_end_where_the_simulation_with_torch_ends(tmp_path):
         "SCAFFOLD, scaled": ["learning.algorithm=scaffold", "data.scale=true"],
         "CHOCO": ["learning.algorithm=choco", "compression.name=top_k"],
         "coordinate-wise median": ["robustness.rule=median", "learning.weighted=false", "gossip.steps=1"],
+        "few bits": ["compression.name=quantise"],
         "warm-up, clipped gradients": ["learning.schedule.warmup=5", "learning.max_norm=0.3"],
     }
     _, found = run(tmp_path, [{"table": SMALL, "changes": changes} for changes in cases.values()])
@@ -75,6 +80,27 @@ def test_peers_without_torch_end_where_the_simulation_with_torch_ends(tmp_path):
         models = simulate(read(SMALL, changes=changes), source=SeededSource(11), baselines=False).models
         limit = 1e-7 if "masks" not in name else 2.0**-20  # one step of the grid; the start is that of torch to 2e-8
         assert largest_difference(tensors, models) < limit, name
+
+
+def test_models_from_totals_are_those_of_torch_bit_for_bit_without_it(tmp_path):
+    cases = {
+        "boosting": {},
+        "random_boosting": {"bounds": {name: [-3.0, 3.0] for name in load_wine().feature_names}},
+        "forest": {"n_estimators": 3},
+        "glm": {},
+        "pca": {"components": 2},
+    }
+    private = [*PAIRWISE, "privacy.noise=2.0"]
+    jobs = []
+    for name, options in cases.items():
+        table = SMALL | {"rounds": 2, "model": {"name": name, "options": options}, "learning": {}, "gossip": {}}
+        jobs.append({"table": table, "changes": private if name == "random_boosting" else PAIRWISE})
+    _, found = run(tmp_path, jobs)
+    for job, tensors in zip(jobs, found, strict=True):
+        experiment = read(job["table"], changes=job["changes"])
+        models = simulate(experiment, source=SeededSource(11), baselines=False).models
+        assert {name.split("/")[0] for name in tensors} == {*models}
+        assert all(np.array_equal(value, models[peer][key], equal_nan=True) for (peer, key), value in split(tensors))
 
 
 async def test_a_peer_without_torch_learns_beside_peers_with_torch_under_masks(tmp_path):
