@@ -17,8 +17,8 @@ from p2pfl.core.neighbourhood import (
     Neighbourhood,
     Public,
     ReceivedModels,
-    Recipient,
     Released,
+    TotalOptions,
     check_later,
     mix_steps,
 )
@@ -243,17 +243,9 @@ class CheckedNeighbourhood:
         self._check(released, to="net.receive")
         return self._waits.within(self._net.receive(released))
 
-    def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Coroutine[Any, Any, Ints]:
+    def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Coroutine[Any, Any, Ints]:
         """Add up as the wrapped neighbourhood does."""
-        return self._waits.within(self._net.total(contribution, size=size, bits=bits, change=change, to=to))
+        return self._waits.within(self._net.total(contribution, **options))
 
     def check_later(self, check: Callable[[], None]) -> None:
         """Check as the wrapped neighbourhood does."""

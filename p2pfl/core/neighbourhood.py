@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Required, TypedDict, TypeVar, Unpack
 
 from p2pfl.core.codecs import Coded
 from p2pfl.core.encodings import Ints
@@ -263,6 +263,15 @@ class ReceivedModels:
         return to_device(self.listener, device), to_device(self.sender, device), to_device(self.weights, device)
 
 
+class TotalOptions(TypedDict, total=False):
+    """Keyword arguments of :meth:`Neighbourhood.total`, for wrappers that pass them on."""
+
+    size: Required[int]
+    bits: int
+    change: float | None
+    to: Recipient | None
+
+
 class Neighbourhood(Protocol):
     """View of the other peers in one round, for the R rows in ``peers``."""
 
@@ -410,17 +419,9 @@ class Wrapped:
         """Receive as the wrapped neighbourhood does."""
         return await self._net.receive(released)
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Add up as the wrapped neighbourhood does."""
-        return await self._net.total(contribution, size=size, bits=bits, change=change, to=to)
+        return await self._net.total(contribution, **options)
 
 
 def check_later(net: Neighbourhood, check: Callable[[], None]) -> None:

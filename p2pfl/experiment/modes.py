@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Required, TypedDict, Unpack
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import ModeTraits
@@ -41,6 +41,16 @@ LEFT = {
     "stop": "if the model of a peer is missing for good, the others end with the parameters from before the round",
 }
 """Consequences of ``privacy.departures``; "bare" stands for "go_on" without private noise."""
+
+
+class WrapOptions(TypedDict, total=False):
+    """Keyword arguments of :meth:`Mode.wrap`, for modes that pass them on."""
+
+    settings: Required[Settings]
+    masks: Required[MaskSource | None]
+    source: Required[Source]
+    round: Required[int]
+    charge: Callable[[], None] | None
 
 
 class Mode(Protocol):
@@ -112,18 +122,9 @@ class NoPrivacy:
         (key for key in schema.PrivacySettings.__struct_fields__ if key != "mode"), 'privacy.mode is "none"'
     )
 
-    def wrap(
-        self,
-        net: Neighbourhood,
-        *,
-        settings: Settings,
-        masks: MaskSource | None,
-        source: Source,
-        round: int,
-        charge: Callable[[], None] | None = None,
-    ) -> Neighbourhood:
+    def wrap(self, net: Neighbourhood, **options: Unpack[WrapOptions]) -> Neighbourhood:
         """Return the neighbourhood as it is."""
-        del settings, masks, source, round, charge
+        del options
         return net
 
     def effective(self, settings: Settings) -> Mode:
@@ -169,20 +170,11 @@ class Independent:
     name: ClassVar[str] = "independent"
     unused: ClassVar[Mapping[str, str]] = dict.fromkeys(MASK_KEYS, 'privacy.mode is "independent", without masks')
 
-    def wrap(
-        self,
-        net: Neighbourhood,
-        *,
-        settings: Settings,
-        masks: MaskSource | None,
-        source: Source,
-        round: int,
-        charge: Callable[[], None] | None = None,
-    ) -> Neighbourhood:
+    def wrap(self, net: Neighbourhood, **options: Unpack[WrapOptions]) -> Neighbourhood:
         """Return the neighbourhood through :func:`p2pfl.privacy.private`."""
         from p2pfl.privacy import private  # noqa: PLC0415 (it imports torch)
 
-        return private(net, settings=settings, masks=masks, source=source, round=round, charge=charge)
+        return private(net, **options)
 
     def effective(self, settings: Settings) -> Mode:
         """Return the mode itself; no protection if there is no noise."""

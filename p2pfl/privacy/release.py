@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import numpy as np
 
@@ -27,8 +27,8 @@ from p2pfl.core.neighbourhood import (
     Neighbourhood,
     Public,
     PublicContribution,
-    Recipient,
     Released,
+    TotalOptions,
     Wrapped,
     check_later,
     check_public,
@@ -185,15 +185,7 @@ class PrivateNeighbourhood(Wrapped):
             check_later(self._net, check)
         return released
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Add up as the wrapped neighbourhood does, with private noise in every contribution.
 
         Noise in a total relates to ``change`` as noise in a release relates to the clip, so that both cost the same.
@@ -204,13 +196,14 @@ class PrivateNeighbourhood(Wrapped):
             There is private noise, and nobody knows in relation to what, or the integers are too coarse for it.
         """
         if isinstance(contribution, PublicContribution):
-            return await self._net.total(contribution, size=size, bits=bits, change=change, to=to)
+            return await self._net.total(contribution, **options)
         if self._charge is not None:
             self._charge()
         number, self._totals = self._totals, self._totals + 1
         if self._settings.noise:
-            contribution = self._add_noise(contribution, size=size, number=number, change=change)
-        return await self._net.total(contribution, size=size, bits=bits, change=change, to=to)
+            change = options.get("change")
+            contribution = self._add_noise(contribution, size=options["size"], number=number, change=change)
+        return await self._net.total(contribution, **options)
 
     def _add_noise(self, contribution: Contribution, *, size: int, number: int, change: float | None) -> Contribution:
         """Return a contribution with rounded normal noise."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 import torch
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.draws import draw
-from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Recipient, Released, refuse_mix, refuse_total
+from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, TotalOptions, refuse_mix, refuse_total
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
@@ -130,17 +131,9 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
         self.received += torch.bincount(models.listener) - 1
         return models
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Raise an error, as a total waits for all peers."""
-        del contribution, size, bits, change, to
+        del contribution, options
         raise refuse_total()
 
 

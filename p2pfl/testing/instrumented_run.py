@@ -23,8 +23,8 @@ from p2pfl.core.neighbourhood import (
     Public,
     PublicContribution,
     ReceivedModels,
-    Recipient,
     Released,
+    TotalOptions,
     Wrapped,
     run_without_loop,
 )
@@ -108,19 +108,11 @@ class RecordingNeighbourhood(Wrapped):
         self._note("receive", released)
         return await self._net.receive(released)
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Take a total, or return the next one of the script."""
-        totals = await self._net.total(contribution, size=size, bits=bits, change=change, to=to)
+        totals = await self._net.total(contribution, **options)
         answer = self._answer(Released(torch.from_numpy(totals).unsqueeze(0)))
-        passed = torch.tensor([[size, bits]])
+        passed = torch.tensor([[options["size"], options.get("bits", 64)]])
         if isinstance(contribution, PublicContribution):
             passed = torch.from_numpy(np.stack([contribution(peer) for peer in self.peers]))
         self.calls.append(Call("total", self.number, passed, None, None, answer))

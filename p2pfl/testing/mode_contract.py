@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -15,10 +15,8 @@ from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
 from p2pfl.core.traits import ModeTraits
 from p2pfl.experiment import schema
-from p2pfl.experiment.modes import Mode
-from p2pfl.privacy import Settings
-from p2pfl.privacy.keys import SeededSource, Source
-from p2pfl.privacy.release import MaskSource
+from p2pfl.experiment.modes import Mode, WrapOptions
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from p2pfl.testing.contract import Contract, ContractError, require
 from p2pfl.testing.instrumented_run import SEED, Case, classifier
@@ -138,17 +136,8 @@ class InspectedNeighbourhood(Wrapped):
 def _inspect(mode: Mode, broken: list[str]) -> Mode:
     """Return a copy of a mode whose releases are looked at."""
 
-    def wrap(
-        self: Mode,
-        net: Neighbourhood,
-        *,
-        settings: Settings,
-        masks: MaskSource | None,
-        source: Source,
-        round: int,
-        charge: Callable[[], None] | None = None,
-    ) -> Neighbourhood:
-        wrapped = type(mode).wrap(self, net, settings=settings, masks=masks, source=source, round=round, charge=charge)
+    def wrap(self: Mode, net: Neighbourhood, **options: Unpack[WrapOptions]) -> Neighbourhood:
+        wrapped = type(mode).wrap(self, net, **options)
         return InspectedNeighbourhood(wrapped, broken)
 
     watched = copy.copy(mode)

@@ -52,7 +52,7 @@ class Swarm:
             match effect:
                 case Store():
                     self.queue.append((name, Stored()))
-                case Publish(_, Vote(final=False)) if name in self.withholders:
+                case Publish(_, Vote(final=False) | Reports(proposal=Vote())) if name in self.withholders:
                     continue
                 case Publish(_, message) if name in self.idle and name == self.owner and not own_report(name, message):
                     continue

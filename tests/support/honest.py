@@ -105,7 +105,7 @@ def voting():
 
 
 VOTED = (
-    Reports(Place(0, 0), (report("ada"), report("cleo"))),
+    Reports(Place(0, 0), (report("ada"), report("cleo")), vote("ada", final=False)),
     vote("ada"),
     prepare("ada", 1),
     promise("ada", voted=True),

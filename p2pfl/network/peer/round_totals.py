@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Unpack
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from p2pfl.core.neighbourhood import (
     PublicContribution,
     Recipient,
     Released,
+    TotalOptions,
     Wrapped,
 )
 from p2pfl.core.rows import Rows
@@ -254,18 +256,10 @@ class ReleaseTracker(Wrapped):
         self.released = True
         return await super().release(rows, since=since, masses=masses)
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Add up as the wrapped neighbourhood does."""
-        self._apart = to is not None
-        return await super().total(contribution, size=size, bits=bits, change=change, to=to)
+        self._apart = options.get("to") is not None
+        return await super().total(contribution, **options)
 
     async def finish(self, public: Public) -> None:
         """Wait for all peers if the last total went to one: no peer keeps a round that another has to repeat."""

@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ import torch
 from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Recipient, Wrapped, run_without_loop
+from p2pfl.core.neighbourhood import Contribution, Neighbourhood, TotalOptions, Wrapped, run_without_loop
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.file.reading import check, plain
@@ -103,18 +104,10 @@ class _Recorder(Wrapped):
         super().__init__(net)
         self.added: dict[str, Ints] = {}
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Add up as the wrapped neighbourhood does."""
         self.added = {peer: contribution(peer) for peer in self.peers}
-        return await super().total(lambda peer: self.added[peer], size=size, bits=bits, change=change, to=to)
+        return await super().total(lambda peer: self.added[peer], **options)
 
 
 def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:

@@ -22,8 +22,8 @@ from p2pfl.core.neighbourhood import (
     Contribution,
     Public,
     ReceivedModels,
-    Recipient,
     Released,
+    TotalOptions,
     run_without_loop,
 )
 from p2pfl.core.rows import Rows
@@ -133,17 +133,9 @@ class RecordedNeighbourhood:
         edges = torch.zeros(count, dtype=torch.int64), torch.arange(count)
         return ReceivedModels(torch.cat(rows), *edges, shares, tuple(peers))
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Raise an error, as rows do not show what peers added to a total."""
-        del contribution, size, bits, change, to
+        del contribution, options
         raise _UnknownError("the algorithm takes totals in its rounds, which rows do not show")
 
     def _first_step(self) -> int:

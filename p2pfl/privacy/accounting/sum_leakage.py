@@ -29,13 +29,13 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, PrivacyError
-from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Recipient, Released, run_without_loop
+from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Released, TotalOptions, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.core.tensors import torch
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, name_observer, sensitivity
@@ -274,15 +274,7 @@ class FactorNeighbourhood:
         sender = torch.from_numpy(rows.indices).long()  # [E]
         return ReceivedModels(released.values, torch.from_numpy(rows.rows), sender, torch.from_numpy(rows.data))
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Raise an error, as totals are no sums over neighbourhoods.
 
         Raises
@@ -290,7 +282,7 @@ class FactorNeighbourhood:
         PrivacyError
             Always.
         """
-        del contribution, size, bits, change, to
+        del contribution, options
         raise PrivacyError(
             "what sums over neighbourhoods show is not known for algorithms that also take totals; set privacy.mode to "
             '"pairwise" or "none"'

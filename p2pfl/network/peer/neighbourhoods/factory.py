@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import RunError
-from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Recipient, Released, refuse_mix, refuse_total
+from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, TotalOptions, refuse_mix, refuse_total
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.model_protection import ModelProtection
@@ -123,17 +124,9 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
         self._close()
         return self._to_models(rows, peers, [1 / len(rows)] * len(rows))
 
-    async def total(
-        self,
-        contribution: Contribution,
-        *,
-        size: int,
-        bits: int = 64,
-        change: float | None = None,
-        to: Recipient | None = None,
-    ) -> Ints:
+    async def total(self, contribution: Contribution, **options: Unpack[TotalOptions]) -> Ints:
         """Raise an error, as a total waits for all peers."""
-        del contribution, size, bits, change, to
+        del contribution, options
         raise refuse_total()
 
     async def _send(self, offer: Offer) -> None:

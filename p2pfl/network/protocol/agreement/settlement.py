@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -158,7 +158,8 @@ class Settlement:
         if message.subject != self.subject:
             return []
         if isinstance(message, Reports):
-            return self._receive_reports(sender, message, now=now)
+            effects = self._receive_reports(sender, message, now=now)
+            return effects if message.proposal is None else [*effects, *self.receive(sender, message.proposal, now=now)]
         if isinstance(message, Vote) and message.member == sender:
             self._note_acceptance(message)
         received = MessageReceived(sender, message)
@@ -335,7 +336,16 @@ class Settlement:
             effects += self._send((to,), vote)
         return effects
 
-    def _pass_on(self, to: Collection[str]) -> Iterator[Effect]:
+    def _with_reports(self, effect: Effect) -> Iterable[Effect]:
+        """Yield an effect; the owner passes on the reports with its proposal."""
+        match effect:
+            case Send(to, Vote(member=self.me, final=False) as vote) if vote.ballot == self.committee.first and (
+                self.me == self.committee.owner
+            ):
+                return self._pass_on(to, proposal=vote)
+        return (effect,)
+
+    def _pass_on(self, to: Collection[str], *, proposal: Vote | None = None) -> Iterator[Effect]:
         """Send all reports to members of the committee, and forget those that their members have not signed.
 
         Only a malicious member tags what it does not sign. If those that its tags convince kept its report, and others
@@ -346,7 +356,8 @@ class Settlement:
         for group in [tuple(to)] if self._all_seated else [(each,) for each in to]:
             passed = reports if self._all_seated else [self._for(group[0], report) for report in reports]
             for start in range(0, len(reports), REPORTS):
-                yield from self._send(group, Reports(self.subject, tuple(passed[start : start + REPORTS])))
+                last = proposal if start + REPORTS >= len(reports) else None
+                yield from self._send(group, Reports(self.subject, tuple(passed[start : start + REPORTS]), last))
 
     def _for(self, member: str, report: Report) -> Report:
         """Return a report with its tag for one member of the committee alone: many reports are passed on together."""
@@ -397,8 +408,6 @@ class Settlement:
         if wanted is not None:
             self._ready = min(self._ready, now)
             if wanted != self.agreement.wanted:
-                if self.agreement.record.accepted is None and self.me == self.committee.owner:
-                    effects += self._pass_on(self.committee.members)
                 effects += self._handle(Propose(wanted), now=now)
         questioned = self.agreement.questioned
         if questioned is not None and self._believes(questioned):
@@ -468,7 +477,7 @@ class Settlement:
             self._note_acceptance(self.agreement.record.accepted)
         decided = self.agreement.record.decided
         self._overtaken |= decided is not None and promised > decided.votes[0].ballot
-        return effects
+        return [each for effect in effects for each in self._with_reports(effect)]
 
     def _send(self, to: Collection[str], message: Agreed) -> list[Effect]:
         others = tuple(sorted({*to} - {self.me}))

@@ -175,16 +175,6 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
         return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b"", tags=b""))
 
 
-class Reports(msgspec.Struct, frozen=True, array_like=True, tag="reports"):
-    """Reports on one attempt: the sender's own, or those of others that it passes on.
-
-    A member that sends its own one to the committee again asks for the decision.
-    """
-
-    subject: Place
-    reports: Annotated[tuple[Report, ...], msgspec.Meta(max_length=REPORTS)]
-
-
 class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
     """Signed statement of a member for a value in a ballot.
 
@@ -215,6 +205,24 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
     def statement(self) -> bytes:
         """Encoded statement that the member signs."""
         return msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
+
+
+class Reports(msgspec.Struct, frozen=True, array_like=True, tag="reports"):
+    """Reports on one attempt: the sender's own, or those of others that it passes on.
+
+    A member that sends its own one to the committee again asks for the decision.
+
+    Attributes
+    ----------
+    subject, reports
+        Attempt, and what its members report.
+    proposal
+        Acceptance of the owner, which proposes the outcome that follows, with the last of the reports.
+    """
+
+    subject: Place
+    reports: Annotated[tuple[Report, ...], msgspec.Meta(max_length=REPORTS)]
+    proposal: Vote | None = None
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
@@ -389,6 +397,8 @@ def _author(message: Agreed) -> str | None:
             return message.ballot.proposer
         case Proposal():
             return message.vote.member
+        case Reports(proposal=Vote(member=member)):
+            return member
         case Decision() | Reports():
             return None
 

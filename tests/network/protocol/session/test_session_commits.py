@@ -33,7 +33,7 @@ def test_a_round_counts_once_all_members_are_complete():
 
 
 def test_each_member_of_a_large_swarm_sends_one_report_and_receives_one_decision():
-    """All else that is sent is to the members of the committee: reports in batches and a proposal, and acceptances."""
+    """All else that is sent is to the members of the committee: reports with a proposal, and acceptances."""
     names = tuple(f"peer{number:02}" for number in range(24))
     many = Swarm(names=names)
     many.report(*names)
@@ -41,7 +41,7 @@ def test_each_member_of_a_large_swarm_sends_one_report_and_receives_one_decision
     seats = many.settlement(names[0]).committee.members
     sent = Counter(name for name, _ in many.sent)
     assert {sent[name] for name in {*names} - {*seats}} == {1}
-    assert sent[seats[0]] == 2 * (SEATS - 1) + 1
+    assert sent[seats[0]] == SEATS
     assert {sent[name] for name in seats[1:]} == {2}
 
 

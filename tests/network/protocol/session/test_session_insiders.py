@@ -36,6 +36,8 @@ FORGED = replace(promise("cleo"), signature=bytes(64))
         (Reports(Place(0, 0), (resigned(replace(report("ada"), incarnation=0)),)), "reports that members have signed"),
         (Reports(Place(0, 0), (resigned(replace(report("ada"), incarnation=2)),)), "reports that members have signed"),
         (Reports(Place(0, 0), (report("eve"),)), "reports that members have signed"),
+        (Reports(Place(0, 0), (report("cleo"),), vote("cleo", final=False)), 'expected statements of "ada"'),
+        (Reports(Place(0, 0), (report("cleo"),), signed(vote("ada"), IDENTITIES["eve"])), "has signed"),
         (Decision(Place(0, 0), COUNTS, ()), "that its statements prove, got a Decision"),
         (promise("cleo"), 'expected statements of "ada"'),
         (promised("ada", 1, "ada"), 'a statement that "ada" has signed'),

@@ -14,6 +14,7 @@ from msgspec import inspect
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.bounds import MAX_ENTRIES
 from p2pfl.network.protocol.wire.messages import ChangeRelay, Chunk, Message, Telemetry
+from p2pfl.network.protocol.wire.tags import TAG_BYTES
 from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,
@@ -270,6 +271,6 @@ def test_messages_of_agreements_with_all_that_they_may_have_fit_into_the_head_of
     vote = Vote(place, name, ballot, value, bytes(64), 2**63 - 1, final=False)
     promise = Promise(place, name, ballot, ballot, value, bytes(64), 2**63 - 1)
     proposal = Proposal(vote, (promise,) * SEATS, (vote,) * SEATS)
-    report = Report(place, name, bytes(32), bytes(64), 2**63 - 1)
-    for message in (proposal, Reports(place, (report,) * REPORTS)):
+    report = Report(place, name, bytes(32), bytes(64), 2**63 - 1, bytes(SEATS * TAG_BYTES))
+    for message in (proposal, Reports(place, (report,) * REPORTS, vote)):
         assert decode(encode(message)) == message

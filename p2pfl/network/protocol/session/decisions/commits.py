@@ -140,8 +140,9 @@ class Commits:
         if settlement is None:
             self.ballots.answer(sender, message)
             return
+        proposal = None
         if isinstance(message, Reports):
-            message = self._checked(sender, message, settlement)
+            proposal, message = message.proposal, self._checked(sender, message, settlement)
             if place == self._place:
                 self._doubt()  # or else this peer leaves it to members that are gone to announce a failure
         elif settlement.agreement.record.decided is None:
@@ -150,6 +151,8 @@ class Commits:
         if isinstance(message, Prepare) and place == self._place:
             self._ballots.setdefault(sender, self.shared.now)
         self.ballots.write()
+        if proposal is not None:
+            self._handle(sender, proposal)
 
     def _checked(self, sender: str, message: Reports, settlement: Settlement) -> Reports:
         """Return the reports that their members have made, and stop waiting for models if one of them has failed.
