@@ -22,6 +22,6 @@ The parts of a run are classes: algorithms, codecs, privacy modes, robust rules,
 
 import lazy_loader
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -17,7 +17,7 @@ NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
 
 def bundles(place, *, port=8883, machine="aarch64"):
     fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
-    wheel = place / "p2pfl_mqtt-0.2.0-py3-none-any.whl"
+    wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
     kinds = device_kinds([machine], peers=fleet.peers)
     fleet.write(brokers=[f"mqtts://127.0.0.1:{port}"], kinds=kinds, wheel=wheel, now=NOW)
     return fleet

@@ -40,7 +40,7 @@ def runs(name):
 @pytest.mark.nightly
 def test_a_running_fleet_replaces_a_device_and_goes_on_with_another_rate(p2pfl, fork, place):
     program = mosquitto() or pytest.skip("mosquitto is not installed")
-    Path("p2pfl_mqtt-0.2.0-py3-none-any.whl").write_bytes(b"a wheel")
+    Path("p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
     ports = []
 
     def configured(_host, port):

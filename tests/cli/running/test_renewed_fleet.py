@@ -87,7 +87,7 @@ class Fleet:
 @pytest.mark.usefixtures("place")
 def test_peers_learn_while_the_authority_of_their_fleet_is_replaced_and_one_that_slept_comes_back(p2pfl, fork):
     Path("plant.toml").write_text(PLANT)
-    Path("p2pfl_mqtt-0.2.0-py3-none-any.whl").write_bytes(b"a wheel")
+    Path("p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
     fleet = Fleet(p2pfl, fork)
     with fleet.broker:
         fleet.restart_broker()

@@ -112,7 +112,7 @@ def now():
 def place(tmp_path, monkeypatch):
     """A folder with an experiment and something in place of a wheel."""
     (tmp_path / "plant.toml").write_text(PLANT)
-    (tmp_path / "p2pfl_mqtt-0.2.0-py3-none-any.whl").write_bytes(b"a wheel")
+    (tmp_path / "p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path

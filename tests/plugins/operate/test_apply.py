@@ -232,7 +232,7 @@ def test_what_nobody_in_the_roster_has_signed_is_no_part_of_the_swarm():
 
 def test_bundles_have_the_roster_of_an_order_to_which_a_peer_has_not_answered_yet(p2pfl, place, monkeypatch):
     plant = wine_file("plant", rounds=3, more='batch = "all"\n')
-    Path("p2pfl_mqtt-0.2.0-py3-none-any.whl").write_bytes(b"a wheel")
+    Path("p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
     Path("plant.toml").write_text(plant)
     bundles(place, port=8883)
     for name in NAMES[:3]:

@@ -27,7 +27,7 @@ from p2pfl.plugins.operate.bundles.bundle_files import (
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.packages import device_kinds
 
-WHEEL = "p2pfl_mqtt-0.2.0-py3-none-any.whl"
+WHEEL = "p2pfl_mqtt-0.3.0-py3-none-any.whl"
 
 EXPERIMENT = """
 name = "ward"

@@ -37,7 +37,7 @@ def test_bundles_hold_no_secret_and_the_same_input_gives_the_same_bytes(place):
         "broker.pem",
         "requirements.txt",
         "torch.txt",
-        "p2pfl_mqtt-0.2.0-py3-none-any.whl",
+        "p2pfl_mqtt-0.3.0-py3-none-any.whl",
         "Containerfile",
         "install.sh",
         "p2pfl-peer.service",
@@ -113,13 +113,13 @@ def test_a_file_whose_name_a_shell_could_misread_is_refused(place, name):
         "roster.toml",
         "certificate.pem",
         "request.toml",
-        "p2pfl_mqtt-0.2.0-py3-none-any.whl",
+        "p2pfl_mqtt-0.3.0-py3-none-any.whl",
         "keys/peer0.pem",
         "broker.pem/file",
     ],
 )
 def test_a_file_that_would_replace_one_of_the_bundle_is_refused(place, name):
-    wheel = place / "wheels" / "p2pfl_mqtt-0.2.0-py3-none-any.whl"
+    wheel = place / "wheels" / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
     wheel.parent.mkdir()
     (place / wheel.name).rename(wheel)
     (place / name).parent.mkdir(exist_ok=True)
@@ -182,7 +182,7 @@ def test_the_hashes_of_a_bundle_are_right(place):
 
 @pytest.mark.usefixtures("place")
 def test_what_cannot_be_deployed_is_refused(p2pfl_fails):
-    wheel = "p2pfl_mqtt-0.2.0-py3-none-any.whl"
+    wheel = "p2pfl_mqtt-0.3.0-py3-none-any.whl"
     plain = ("deploy", "plant.toml", "--out", "fleet")
     assert "--broker and --wheel are missing" in p2pfl_fails(*plain)
     assert "is not an address for mosquitto with TLS" in p2pfl_fails(*plain, "--broker", "mqtt://hub", "--wheel", wheel)
@@ -267,7 +267,7 @@ def test_the_lock_of_what_builds_p2pfl_has_the_build_system():
 
 
 def test_a_bundle_requires_the_extras_of_its_experiment_and_the_wheel(place):
-    wheel = place / "p2pfl_mqtt-0.2.0-py3-none-any.whl"
+    wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
     wine = read(place / "plant.toml")
     assert extras(wine) == ["local"]
     assert re.search(r"^scikit-learn==", locked_requirements(wine, machine="aarch64"), re.MULTILINE)

@@ -150,7 +150,7 @@ def test_a_broker_and_one_device_get_other_certificates_and_nothing_else_changes
 def test_all_experiments_of_a_fleet_and_its_observers_get_the_same_files(place, fleet):
     (place / "stream.toml").write_text((place / "plant.toml").read_text().replace('"plant"', '"stream"'))
     other = Fleet.open(str(place / "stream.toml"), out=fleet.out, trust_code=True)
-    wheel = place / "p2pfl_mqtt-0.2.0-py3-none-any.whl"
+    wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
     how = {"brokers": ["mqtts://127.0.0.1:8883"], "kinds": device_kinds([], peers=other.peers), "wheel": wheel}
     other.write(**how, now=NOW)
     fleet.signer(now=NOW).renew(["authority"])

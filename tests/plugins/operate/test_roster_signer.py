@@ -44,7 +44,7 @@ COLLECT = ["deploy", "plant.toml", "--out", "fleet", "--trust-code", "--collect"
 def fleet(tmp_path, monkeypatch):
     """The bundles of two devices and one observer."""
     (tmp_path / "plant.toml").write_text(PLANT)
-    (tmp_path / "p2pfl_mqtt-0.2.0-py3-none-any.whl").write_bytes(b"a wheel")
+    (tmp_path / "p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "own.py").write_text("data = None\n")
     monkeypatch.chdir(tmp_path)
@@ -52,7 +52,7 @@ def fleet(tmp_path, monkeypatch):
 
 
 def written(fleet, **how):
-    wheel = Path("p2pfl_mqtt-0.2.0-py3-none-any.whl")
+    wheel = Path("p2pfl_mqtt-0.3.0-py3-none-any.whl")
     fleet.write(
         brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW, **how
     )

@@ -41,7 +41,7 @@ def test_an_observer_watches_two_devices_over_tls(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     [shared] = re.findall(r"^```toml\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
     Path("plant.toml").write_text(PLANT + shared)
-    Path("p2pfl_mqtt-0.2.0-py3-none-any.whl").write_bytes(b"a wheel")
+    Path("p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
 
     def configured(_host, port):
         changes = {"hub.example:8883": f"127.0.0.1:{port}", "dist/": ""}
