@@ -36,8 +36,6 @@ MODES = {
         "privacy.departures": "go_on",
     },
 }
-COMMITTED = 64
-"""Peers up to which rounds are committed here: each peer sends its votes to all."""
 
 
 @dataclass
@@ -169,8 +167,6 @@ def main() -> None:
     print(f"| --- |{' ---: |' * (1 + len(heads))}")
     for name in given.only:
         for peers in given.peers:
-            if name == "masks, rounds committed" and peers > COMMITTED:
-                continue
             short, long = (counted(peers, rounds=rounds, mode=MODES[name], seconds=given.seconds) for rounds in ROUNDS)
             each = short.per_round(long)
             rest = short.sent - ROUNDS[0] * each.sent

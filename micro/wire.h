@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_VERSION 17
+#define WIRE_VERSION 18
 #define WIRE_END UINT64_C(0x7fffffffffffffff) /* of all gossip steps */
 #define WIRE_ROW_HEAD 64                      /* bytes before the numbers of a row */
 #define WIRE_SIGNATURE 64

@@ -825,8 +825,22 @@ def no_grad():
     return contextlib.nullcontext()
 
 
+class Module:
+    """Holder of tensors by name, of which only the forward pass can be asked for."""
+
+    def register_buffer(self, name, tensor):
+        setattr(self, name, tensor)
+
+    def get_buffer(self, name):
+        return getattr(self, name)
+
+    def __call__(self, *arguments):
+        return self.forward(*arguments)
+
+
 linalg = SimpleNamespace(vector_norm=_vector_norm, qr=lambda values: Factors(*map(Tensor, np.linalg.qr(values.array))))
 nn = SimpleNamespace(
+    Module=Module,
     functional=SimpleNamespace(
         one_hot=lambda values, count: Tensor(np.eye(count, dtype=WHOLE)[values.array]),
         pad=_pad,
@@ -834,7 +848,7 @@ nn = SimpleNamespace(
         binary_cross_entropy_with_logits=_binary_cross_entropy,
         mse_loss=lambda outputs, targets: (outputs - targets).square().mean(),
         embedding_bag=_embedding_bag,
-    )
+    ),
 )
 random = SimpleNamespace(get_rng_state=lambda: zeros(0, dtype=uint8), set_rng_state=lambda _: None)
 cuda = SimpleNamespace(is_available=lambda: False)

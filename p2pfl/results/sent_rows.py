@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
 from p2pfl.core.neighbourhood import Released
-from p2pfl.core.tensors import save, torch
+from p2pfl.core.tensors import TORCH_INSTALLED, save, torch
 from p2pfl.results.evidence import row_digest
 
 FOLDER = "rows"
@@ -92,10 +92,12 @@ def read_row(runs: Sequence[Path], peer: str, digest: str, *, size: int) -> Sent
     if path is None:
         return None
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt" if TORCH_INSTALLED else "np") as file:
             shape, mass = file.get_slice("row").get_shape(), (file.metadata() or {}).get("mass")
             fits = len(shape) == 1 and shape[0] <= size
-            sent = SentRow(file.get_tensor("row"), None if mass is None else float(mass)) if fits else None
+            row = file.get_tensor("row") if fits else None
+            row = row if row is None or torch.is_tensor(row) else torch.from_numpy(row)
+            sent = None if row is None else SentRow(row, None if mass is None else float(mass))
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{path} is no row ({error}); ask its peer for the file again") from None
     if sent is None:

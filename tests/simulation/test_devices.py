@@ -1,6 +1,10 @@
 """Simulations of clients that come, go and take their time."""
 
 import json
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,3 +327,58 @@ def test_a_number_that_is_also_the_name_of_another_peer_is_refused(tmp_path):
     with pytest.raises(ExperimentError, match='line 2: "1" is the name of one peer and the number of another, 2'):
         read_trace(path, ["1", "2", "3"])
     assert read_trace(path, ["0", "1", "2"]).owner.tolist() == [1]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text("utf-8")
+
+
+@pytest.fixture
+def examples(tmp_path, monkeypatch):
+    """Return the runs of the page's commands of clients, with fewer of them and in fewer rounds."""
+    monkeypatch.chdir(tmp_path)
+    content = re.search(r"^```toml\n(# clients.toml\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+    commands = re.search(r"^```sh\n(printf .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1].replace("\\\n", "")
+    traced, *runs = [shlex.split(line, comments=True) for line in commands.splitlines()]
+    Path(traced[-1]).write_text(traced[1].encode().decode("unicode_escape"))
+    Path("clients.toml").write_text(content)
+
+    def run(*mark):
+        chosen = next(words for words in runs if all(each in " ".join(words) for each in mark))
+        changes = [after for before, after in pairwise(chosen) if before == "--set"]
+        experiment = read("clients.toml", changes=["topology.peers=200", "rounds=4", *changes])
+        return plan(experiment), simulate(experiment, baselines=False, source=SecretSource())
+
+    return run
+
+
+def test_the_clients_of_the_page_follow_traces_and_are_invited_in_excess_until_a_deadline(examples):
+    _, run = examples()
+    for round in range(4):
+        records = [each for each in run.metrics if each.round == round]
+        assert [sum(each.counted is value for each in records) for value in (True, False)] == [10, 3]
+        assert records[0].clock <= 60 * (round + 1)
+    invited = {each.peer for each in run.metrics if each.counted is not None}
+    assert not invited & {"peer007", "peer008"}
+    Path("trace.csv").write_text("client,on,off\n0,0,3600\n")
+    always = {each.peer for each in examples()[1].metrics if each.counted is not None}
+    assert always >= {"peer007", "peer008"}
+
+
+def test_the_clients_of_the_page_weigh_as_many_samples_as_they_have(examples):
+    weighed, alike = (examples(*mark)[1] for mark in ((), ("weighted=false",)))
+    assert not torch.equal(models(weighed), models(alike))
+    assert [each.counted for each in weighed.metrics] == [each.counted for each in alike.metrics]
+
+
+def test_the_page_keeps_own_models_of_clients_that_took_part(examples):
+    _, run = examples("ditto")
+    took_part = {each.peer for each in run.metrics if each.counted}
+    assert len(torch.unique(models(run), dim=0)) == len(took_part) + 1
+
+
+@pytest.mark.slow
+def test_the_page_states_the_differential_privacy_of_its_clients(examples):
+    planned, run = examples("privacy.epsilon=8")
+    assert "differential privacy of each peer's data" in describe(planned, spent=None)["statement"]
+    assert {each.privacy_spent > 0 for each in run.metrics} == {True}
+    assert run.metrics[-1].privacy_spent == pytest.approx(8, rel=1e-2)

@@ -12,6 +12,9 @@ from p2pfl.experiment import plan, read  # noqa: E402
 from p2pfl.network.peer.launch.brokers import connect  # noqa: E402
 from p2pfl.network.transport import MemoryTransport  # noqa: E402
 from p2pfl.privacy.keys import SeededSource  # noqa: E402
+from p2pfl.results import Run  # noqa: E402
+from p2pfl.results.repetitions.repetition import repetition  # noqa: E402
+from p2pfl.results.sent_rows import read_row  # noqa: E402
 from swarms import live  # noqa: E402
 
 
@@ -27,10 +30,21 @@ async def play(job):
     return tensors
 
 
+def compare(job):
+    """Read a sent row and compare two runs; return the digest of the row, and the differences."""
+    before, after = (Run.load(folder) for folder in job["runs"])
+    sent = read_row([before.folder], job["peer"], job["digest"], size=100)
+    found = repetition(before, after)
+    print(json.dumps([sent.digest, sent.row.tolist(), found.table]))
+
+
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123
         jobs = json.load(file)
     for job in jobs:
+        if "runs" in job:
+            compare(job)
+            continue
         if job.get("refused"):
             try:
                 plan(read(job["table"], changes=job["changes"]), live=True)

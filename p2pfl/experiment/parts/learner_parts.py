@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.core.imports import kind_of, translate_errors
+from p2pfl.core.registry import find_entry_points
 from p2pfl.core.tensors import TORCH_INSTALLED, needs_torch, torch
 from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, import_reference, traits_of
-from p2pfl.experiment.partitionings import partitioning
+from p2pfl.experiment.partitionings import name_of, partitioning
 from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
@@ -107,6 +108,10 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     return made
 
 
+EXACT = "p2pfl.plugins.exact."
+"""Where models that follow from totals are, which numpy computes."""
+
+
 def find_torch_key(experiment: Experiment) -> str | None:
     """Return the first key of an experiment that needs torch; ``None`` if its peers do without.
 
@@ -119,8 +124,11 @@ def find_torch_key(experiment: Experiment) -> str | None:
     'model.name = "cnn"'
     """
     learning, model, schedule = experiment.learning, experiment.model, experiment.learning.scheduling.name
+    exact = find_entry_points("p2pfl.models").get(model.name)
+    by_numpy = model.name in {"linear", "mlp"} or (exact is not None and exact.value.startswith(EXACT))
     needed = {
-        f'model.name = "{model.name}"': model.name not in {"linear", "mlp"},
+        f'model.name = "{model.name}"': not by_numpy,
+        name_of(experiment.data): bool(name_of(experiment.data)),
         "model.frozen": bool(model.frozen),
         "model.norm": model.norm is not None,
         "learning.example_noise": bool(learning.example_noise),

@@ -24,6 +24,7 @@ from p2pfl.experiment.changed_run import refusal
 from p2pfl.experiment.swarm_change import ChangeAnswer, RunOrder, SwarmChange, order_of, run_digest
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.start import PeerStart
+from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.swarm_changes import HeldChange
 from p2pfl.network.protocol.wire.message_codec import answer_topic, change_topic, order_topic
 from p2pfl.network.protocol.wire.messages import ChangeRelay
@@ -122,6 +123,24 @@ class ChangeExchange:
         if (last := self.held.last) is not None and last < round:
             self.held.reason = f"it ends the run after round {last}, and this peer goes on with round {round + 1}"
             self._complain("", self.held.reason, ordered=True)
+
+    def check_neighbours(self, membership: Membership) -> None:
+        """End a run for which no neighbour came if an order that this peer holds leaves none to wait for.
+
+        Each neighbour is out of the swarm by the order, or has gone on by it.
+
+        Raises
+        ------
+        SwarmMovedError
+            There is none.
+        """
+        change = self.held.change
+        if change is None or self.held.last is None:
+            return
+        stay = membership.neighbours & {*change.next_roster.peers}
+        begun = {peer for peer, each in membership.up.items() if each.facts.get("start") == change.start}
+        if stay <= begun:
+            raise SwarmMovedError(f"the others have ended this run by change {change.number} of the operator")
 
     async def before(self, round: int) -> None:
         """Before the last round, wait until the neighbours hold the change: without this peer they do not end it."""

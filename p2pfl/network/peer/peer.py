@@ -360,7 +360,12 @@ class Peer:
         """
         table, connection = Timetable.of(self.plan.experiment.transport.pace), self.connection
         if not table.sleeps:
-            await gather_neighbours(connection, self.keeper, plan=self.plan, notify=self._notify)
+            try:
+                await gather_neighbours(connection, self.keeper, plan=self.plan, notify=self._notify)
+            except ResumeError:
+                if self.changes is not None:
+                    self.changes.check_neighbours(self.membership)
+                raise
             return
         seconds = self.plan.experiment.transport.gathering.seconds
         reported = ""

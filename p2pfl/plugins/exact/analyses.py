@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 from p2pfl.core.errors import DataError, InputError
+from p2pfl.core.tensors import torch
 from p2pfl.data import Table, gather
 from p2pfl.data.tables.cells import TextCells
 from p2pfl.data.tables.cells import read as read_cells

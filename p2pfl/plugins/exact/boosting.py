@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import nn
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors
@@ -267,7 +266,7 @@ class Boosting(CheckedTreeModel):
         """Number of nodes for which a tree has room."""
         return 2 * self.leaves - 1
 
-    def module(self) -> nn.Module:
+    def module(self) -> torch.nn.Module:
         """Return the torch module for predictions, whose tensors are those of the model."""
         deepest = min(self.max_depth or self.nodes, self.leaves - 1)
         return Forest(self.shapes, classes=self.classes, deepest=deepest, seen=self.seen, logarithmic=self.logarithmic)

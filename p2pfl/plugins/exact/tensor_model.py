@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import nn
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.rows import Layout
+from p2pfl.core.tensors import torch
 from p2pfl.data.tables.splines import spline_values
 from p2pfl.learning.exact_model import Asked, ExactModel, Own, Part, Tensors, zeros
 from p2pfl.learning.small_cells import CellCheck
@@ -28,7 +27,7 @@ Shapes = dict[str, tuple[int, ...]]
 """Shapes of tensors by name."""
 
 
-class TensorModule(nn.Module):
+class TensorModule(torch.nn.Module):
     """Holder of named numbers, which are saved under their names.
 
     Parameters
@@ -136,7 +135,7 @@ class Statistic(TensorModel):
         """Kind of the score."""
         return "nothing"
 
-    def module(self) -> nn.Module:
+    def module(self) -> torch.nn.Module:
         """Return the torch module that holds the tensors; it predicts nothing."""
         return StatisticModule(self.shapes, subject=self.subject)
 

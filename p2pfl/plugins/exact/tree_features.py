@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.core.errors import DataError, ModelError
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.exact_model import Own, Owns, Part
 from p2pfl.plugins.exact.columns import located, position_of

@@ -117,9 +117,7 @@ def repetition(run: Run, repeated: Run) -> Repetition:
 
 def _model(before: Path, after: Path) -> RunDifference | None:
     """Return the difference of two files of models; ``None`` if all tensors agree in every bit."""
-    from safetensors.torch import load_file  # noqa: PLC0415 (imports torch)
-
-    from p2pfl.core.tensors import torch  # noqa: PLC0415
+    from p2pfl.core.tensors import load_file, torch  # noqa: PLC0415 (imports torch)
 
     if not after.is_file():
         return RunDifference(before.name, None, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
 from p2pfl.results.formats import join_names
 from p2pfl.results.notices.kinds import LossRose, Notice, PeerSilent, Severity, kind_of
@@ -15,6 +16,15 @@ from p2pfl.results.swarm.state import Swarm
 MAX_NAMED_PEERS = 3
 """Largest number of slow neighbours that an alert names."""
 
+MIN_EFFORTS = 10
+"""Rounds of a peer from which the time that it trains is compared."""
+
+MIN_COMPARED_PEERS = 3
+"""Peers from which one of them can be slow."""
+
+SLOW_FACTOR = 3.0
+"""How much longer than others a peer trains from which it is slow."""
+
 
 @dataclass(frozen=True)
 class Alert:
@@ -23,7 +33,7 @@ class Alert:
     Attributes
     ----------
     kind
-        Kind of the notice behind it, or ``blocked``, ``hung``, ``gone``, ``parted``, ``late`` or
+        Kind of the notice behind it, or ``blocked``, ``hung``, ``gone``, ``parted``, ``slow``, ``late`` or
         ``budget_nearly_spent``.
     severity
         Urgency.
@@ -72,7 +82,14 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
         *_gone_alerts(swarm),
         *_partition_alerts(swarm),
     ]
-    entries = [*_harm_alerts(swarm), *_notice_alerts(swarm), *stuck, *_late_alerts(swarm), *_budget_alerts(swarm)]
+    entries = [
+        *_harm_alerts(swarm),
+        *_notice_alerts(swarm),
+        *stuck,
+        *_pace_alerts(swarm),
+        *_late_alerts(swarm),
+        *_budget_alerts(swarm),
+    ]
     return sorted(entries, key=lambda alert: (alert.severity != "alarm", -alert.at, alert.peer, alert.kind))
 
 
@@ -140,6 +157,26 @@ def _partition_alerts(swarm: Swarm) -> Iterator[Alert]:
             "the brokers and the bridges between them"
         )
         yield Alert("parted", "alarm", partition.groups[0][0], partition.since, sentence)
+
+
+def _pace_alerts(swarm: Swarm) -> Iterator[Alert]:
+    """Name the peer that trains while all others wait for it, so that it sets the pace of all."""
+    means = {
+        peer.name: (fmean(train for train, _ in peer.efforts), fmean(wait for _, wait in peer.efforts))
+        for peer in swarm.peers.values()
+        if len(peer.efforts) >= MIN_EFFORTS and peer.activity in {"learning", "waiting"}
+    }
+    if len(means) < MIN_COMPARED_PEERS:
+        return
+    slowest = max(means, key=means.__getitem__)
+    trains, waits = means.pop(slowest)
+    usual, idle = (median(column) for column in zip(*means.values(), strict=True))
+    if trains > SLOW_FACTOR * usual and idle > trains / 2 > waits:
+        sentence = (
+            f"trains for {trains:.2g} s a round and the others for {usual:.2g} s, so all wait for it; give it less to "
+            "train, or set transport.hurry below 1"
+        )
+        yield Alert("slow", "warning", slowest, swarm.peers[slowest].last or 0.0, sentence)
 
 
 def _late_alerts(swarm: Swarm) -> Iterator[Alert]:

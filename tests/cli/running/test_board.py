@@ -5,8 +5,8 @@ import subprocess
 import pytest
 from safetensors.numpy import load_file
 
-from boards import board
 from p2pfl.network.transport.broker import embedded
+from torchless import board
 from wine_files import wine_file
 
 DEADLINE = 300.0

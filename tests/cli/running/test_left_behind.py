@@ -62,6 +62,39 @@ def test_a_device_that_was_away_for_the_order_and_the_switch_takes_part_again_by
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("removed", "retained"),
+    [(("cyd", "eve"), True), (("cyd",), False)],
+    ids=["all, by the order at the broker", "one of two, by the order in the operator's folder"],
+)
+def test_a_device_whose_neighbours_were_taken_out_while_it_was_away_follows(tmp_path, retained, removed):
+    devices, names = Devices(tmp_path), ("ada", "bob", "cyd", "dan", "eve")
+    changes = ["topology.kind=ring", *CHANGES[1:], "rounds=34", "transport.gather={seconds=15, quorum=0.5}"]
+    rest = tuple(name for name in names if name not in removed)
+    before, after = devices.experiment(SMALL, names, *changes), devices.experiment(SMALL, rest, *changes)
+
+    async def together():
+        async with asyncio.TaskGroup() as tasks:
+            playing = {name: tasks.create_task(devices.play(name, before)) for name in names}
+            await devices.until("dan", round=3)
+            playing["dan"].cancel()
+            order = devices.order(before, after, last=LAST, names=names, roster=rest)
+            await devices.publish(order)
+            for name in ("ada", "bob"):
+                await devices.until(name, round=2, run=1)
+            if not retained:
+                async with devices.transport.join("broker") as channel:
+                    await channel.publish(change_topic("test"), b"", retain=True)
+                (devices.runs("dan")[0] / "peers" / "dan.change").write_bytes(order.encode())
+            playing["dan"] = tasks.create_task(devices.play("dan", before))
+        return {name: playing[name].result() for name in rest}, order
+
+    ended, order = timeless(together())
+    assert {name: peer.done for name, peer in ended.items()} == dict.fromkeys(rest, 34)
+    assert {peer.me.facts["start"] for peer in ended.values()} == {order.start}
+
+
+@pytest.mark.slow
 def test_the_others_wait_for_a_device_that_comes_back_after_the_switch(tmp_path):
     devices = Devices(tmp_path)
     before = devices.experiment(SMALL, NAMES, *CHANGES[:-1], "transport.gather=900")

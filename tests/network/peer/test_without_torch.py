@@ -7,14 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
+import torch
+from sklearn.datasets import load_wine
 
 import swarms
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import SeededSource
+from p2pfl.results import Run
+from p2pfl.results.repetitions.repetition import repetition
+from p2pfl.results.saved_models import model_file
+from p2pfl.results.sent_rows import SentRow, keep_rows, read_row
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
 
@@ -42,16 +49,18 @@ def run(tmp_path, jobs):
         env=os.environ | {"PYTHONPATH": paths},
     )
     assert done.returncode == 0, done.stderr
-    found = [safetensors.torch.load_file(job["result"]) for job in jobs if not job.get("refused")]
+    found = [safetensors.torch.load_file(job["result"]) for job in jobs if not {"refused", "runs"} & job.keys()]
     return done.stdout.splitlines(), found
 
 
-def largest_difference(found, models):
+def split(found):
+    """Return tensors by peer and name."""
     assert found
-    return max(
-        float((value - models[peer][key]).abs().max())
-        for (peer, key), value in ((name.split("/"), value) for name, value in found.items())
-    )
+    return [(name.split("/", 1), value) for name, value in found.items()]
+
+
+def largest_difference(found, models):
+    return max(float((value - models[peer][key]).abs().max()) for (peer, key), value in split(found))
 
 
 def test_peers_without_torch_end_where_the_simulation_with_torch_ends(tmp_path):
@@ -63,6 +72,7 @@ def test_peers_without_torch_end_where_the_simulation_with_torch_ends(tmp_path):
         "SCAFFOLD, scaled": ["learning.algorithm=scaffold", "data.scale=true"],
         "CHOCO": ["learning.algorithm=choco", "compression.name=top_k"],
         "coordinate-wise median": ["robustness.rule=median", "learning.weighted=false", "gossip.steps=1"],
+        "few bits": ["compression.name=quantise"],
         "warm-up, clipped gradients": ["learning.schedule.warmup=5", "learning.max_norm=0.3"],
     }
     _, found = run(tmp_path, [{"table": SMALL, "changes": changes} for changes in cases.values()])
@@ -70,6 +80,27 @@ def test_peers_without_torch_end_where_the_simulation_with_torch_ends(tmp_path):
         models = simulate(read(SMALL, changes=changes), source=SeededSource(11), baselines=False).models
         limit = 1e-7 if "masks" not in name else 2.0**-20  # one step of the grid; the start is that of torch to 2e-8
         assert largest_difference(tensors, models) < limit, name
+
+
+def test_models_from_totals_are_those_of_torch_bit_for_bit_without_it(tmp_path):
+    cases = {
+        "boosting": {},
+        "random_boosting": {"bounds": {name: [-3.0, 3.0] for name in load_wine().feature_names}},
+        "forest": {"n_estimators": 3},
+        "glm": {},
+        "pca": {"components": 2},
+    }
+    private = [*PAIRWISE, "privacy.noise=2.0"]
+    jobs = []
+    for name, options in cases.items():
+        table = SMALL | {"rounds": 2, "model": {"name": name, "options": options}, "learning": {}, "gossip": {}}
+        jobs.append({"table": table, "changes": private if name == "random_boosting" else PAIRWISE})
+    _, found = run(tmp_path, jobs)
+    for job, tensors in zip(jobs, found, strict=True):
+        experiment = read(job["table"], changes=job["changes"])
+        models = simulate(experiment, source=SeededSource(11), baselines=False).models
+        assert {name.split("/")[0] for name in tensors} == {*models}
+        assert all(np.array_equal(value, models[peer][key], equal_nan=True) for (peer, key), value in split(tensors))
 
 
 async def test_a_peer_without_torch_learns_beside_peers_with_torch_under_masks(tmp_path):
@@ -89,6 +120,28 @@ async def test_a_peer_without_torch_learns_beside_peers_with_torch_under_masks(t
     for name, end in ended.items():
         for key, value in end.peer.plan.learner.state_dict(end.state.rows[0]).items():
             assert float((value - models[name][key]).abs().max()) < 2.0**-20
+
+
+def test_sent_rows_and_repetitions_are_read_without_torch_as_with_it(tmp_path):
+    folders = [tmp_path / name for name in ("before", "after")]
+    sent = SentRow(torch.tensor([0.5, -0.0, float("nan")]), 2.0)
+    for folder, changed in zip(folders, (0.0, 0.25), strict=True):
+        simulate(read(SMALL, changes=["rounds=1"]), folder=folder, baselines=False)
+        keep_rows(folder)
+        sent.write(folder / "rows" / "peer0")
+        path = folder / "peers" / "peer1.safetensors"
+        model = safetensors.torch.load_file(path)
+        model["1.bias"][0] = model["1.bias"][0] + changed
+        path.write_bytes(model_file(model, {}))
+    job = {"runs": [str(folder) for folder in folders], "peer": "peer0", "digest": sent.digest}
+    [line, _], _ = run(tmp_path, [job])
+    digest, row, table = json.loads(line)
+    assert digest == sent.digest
+    assert str(row) == str(read_row(folders, "peer0", sent.digest, size=100).row.tolist())
+    expected = repetition(*(Run.load(folder) for folder in folders)).table
+    assert table == json.loads(json.dumps(expected))
+    [model] = table["models"]
+    assert (model["what"], model["largest"], model["count"]) == ("peer1.safetensors", pytest.approx(0.25), 1)
 
 
 def test_a_plan_that_needs_torch_is_refused_by_the_key_and_rooms_of_others_are_left_out(tmp_path):

@@ -220,6 +220,7 @@ def test_no_lock_of_small_boards_brings_cuda_and_all_that_p2pfl_needs_is_in_it()
     [
         ({}, False),
         ({"model": {"name": "mlp"}, "privacy": {"mode": "pairwise"}, "learning": {"algorithm": "scaffold"}}, False),
+        ({"model": {"name": "glm"}, "privacy": {"mode": "pairwise"}}, False),
         ({"model": {"name": "cnn"}}, True),
         ({"learning": {"optimizer": "adam"}}, True),
         ({"learning": {"options": {"momentum": 0.9}}}, True),

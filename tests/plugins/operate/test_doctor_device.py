@@ -112,7 +112,7 @@ def test_a_torch_that_cannot_be_imported_is_named_and_one_that_is_missing_is_no_
         found.append(next(each for each in json.loads(done.stdout)["checks"] if each["check"] == "torch"))
     broken, missing = found
     assert (broken["status"], "(libtorch.so is missing)" in broken["message"]) == ("problem", True)
-    assert (missing["status"], "no torch, which linear models" in missing["message"]) == ("ok", True)
+    assert (missing["status"], "no torch, which perceptrons" in missing["message"]) == ("ok", True)
 
 
 def test_too_little_memory_is_named_and_control_groups_count(tmp_path):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from boards import machine, packed_locks
 from certificates import reachable
 from fleets import NOW
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.plugins.operate.bundles import packages
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.packages import device_kinds
+from torchless import machine, packed_locks
 from wine_files import wine_file
 
 ROOT = Path(__file__).parents[3]

@@ -3,6 +3,7 @@
 import math
 from itertools import pairwise
 
+import msgspec
 import networkx as nx
 import pytest
 from hypothesis import given
@@ -317,6 +318,35 @@ def test_models_of_a_peer_that_is_gone_are_not_late():
     assert (alert.kind, alert.severity, alert.peer, alert.at) == ("gone", "warning", "bob", 1.0)
     assert alert.sentence == "is gone; look at its log, and start it again with --resume"
     assert swarm.peers["ada"].missed == 20
+
+
+@pytest.mark.parametrize(
+    ("trains", "waits", "named"),
+    [
+        ((9.0, 1.0, 1.0), (0.5, 8.0, 8.0), True),
+        ((2.0, 1.0, 1.0), (0.5, 1.0, 1.0), False),  # they differ little
+        ((9.0, 1.0, 1.0), (0.5, 0.1, 0.1), False),  # nobody waits, as with transport.hurry
+        ((0.09, 0.01, 0.01), (8.0, 8.0, 8.0), False),  # the network is slow
+    ],
+)
+def test_a_peer_that_trains_while_all_others_wait_is_named(trains, waits, named):
+    def record(peer, round):
+        index = sorted(PEERS[:3]).index(peer)
+        times = {"seconds_training": trains[index], "seconds_waiting": waits[index]}
+        return msgspec.structs.replace(ended(peer, round), **times)
+
+    def of(rounds):
+        entries = [(1.0 + round, record(peer, round)) for round in range(rounds) for peer in sorted(PEERS[:3])]
+        return alerts(after(*everybody(), *entries), now=1.0 + rounds)
+
+    found = [(alert.kind, alert.peer) for alert in of(12) if alert.kind == "slow"]
+    assert found == ([("slow", min(PEERS[:3]))] if named else [])
+    if named:
+        [alert] = [each for each in of(12) if each.kind == "slow"]
+        assert (
+            "trains for 9 s a round and the others for 1 s, so all wait for it; give it less to train" in alert.sentence
+        )
+        assert not [each for each in of(5) if each.kind == "slow"]
 
 
 def test_a_peer_that_leaves_at_the_end_is_no_alert():

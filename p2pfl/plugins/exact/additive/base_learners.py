@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Floats
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import FloatArray
 from p2pfl.plugins.exact.elementary import added, cholesky, eigen
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule

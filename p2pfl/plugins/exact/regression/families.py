@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import scipy  # imports scipy.special when that is first used, which takes 6 MiB
-import torch
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import LearningError
+from p2pfl.core.tensors import torch
 from p2pfl.learning.exact_model import Asked
 from p2pfl.plugins.exact.elementary import added_along, log
 from p2pfl.plugins.exact.regression.links import LINKS, Link

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 import scipy  # imports scipy.special when that is first used, which takes 6 MiB
-import torch
 
 from p2pfl.core.encodings import Floats
+from p2pfl.core.tensors import torch
 from p2pfl.plugins.exact.elementary import log
 
 STEEPEST = 40.0

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 import scipy
-import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import feature_names
 from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact.elementary import added, inverse, log, times

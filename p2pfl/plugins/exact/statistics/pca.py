@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Description as Meaning
 from p2pfl.data.data_description import Field, feature_names

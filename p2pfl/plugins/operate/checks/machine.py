@@ -44,7 +44,7 @@ CLOCK_TOLERANCE = 60.0
 def check_torch() -> Finding:
     """Check Python and torch; an experiment that needs torch is refused where it is missing."""
     if not TORCH_INSTALLED:
-        text = "no torch, which linear models and perceptrons train without"
+        text = "no torch, which perceptrons and models from totals do without"
         return ok("torch", f"p2pfl {p2pfl.__version__}, Python {platform.python_version()}, {text}")
     return judge_torch(torch.__version__, cuda=torch.version.cuda, usable=torch.cuda.is_available())
 
