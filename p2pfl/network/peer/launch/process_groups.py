@@ -11,6 +11,10 @@ from p2pfl.core.process import cores, processors, raise_file_limit
 MAX_OWN_PROCESSES = 128
 """Peers up to which each has its own process by default; a process takes 39 MiB, a further peer of one takes 2 MiB."""
 
+MAX_MASKED_PEERS = 128
+"""Peers under masks that one machine starts, because each shares keys with all others before the first round: 64 begin
+after 6 s on two cores, and 256 had not after ten minutes."""
+
 FILES_PER_PEER = 3
 """Open files of a peer at most: its connection, another one while it reconnects, and a checkpoint."""
 
@@ -92,6 +96,26 @@ def stretch_timeouts(table: Mapping[str, Any], *, by: int) -> dict[str, Any]:
     quorum = isinstance(gather, dict)
     transport["gather"] = gather | {"seconds": gather["seconds"] * by} if quorum else gather * by
     return {**table, "transport": transport}
+
+
+def check_masked_peers(peers: int, *, masks: bool) -> None:
+    """Refuse a run with more peers under masks than share their keys on one machine.
+
+    Raises
+    ------
+    InputError
+        With what to use instead.
+
+    Examples
+    --------
+    >>> check_masked_peers(1000, masks=False)
+    """
+    if masks and peers > MAX_MASKED_PEERS:
+        raise InputError(
+            f"{peers} live peers under masks are too many for one machine, because each shares keys with all others "
+            f"before the first round, which ends at {MAX_MASKED_PEERS}; use p2pfl simulate, start them on several "
+            'machines with p2pfl peer, or set privacy.mode = "none"'
+        )
 
 
 def check_open_files(peers: int, count: int) -> None:

@@ -25,6 +25,7 @@ from p2pfl.network.peer.launch.brokers import brokers, connect, password_warning
 from p2pfl.network.peer.launch.ended import summarise_peers
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.launch.process_groups import (
+    check_masked_peers,
     check_open_files,
     count_processes,
     count_threads,
@@ -131,6 +132,15 @@ def _whose(names: tuple[str, ...]) -> str:
     return "its process" if len(names) == 1 else f"its process, with {len(names)} peers,"
 
 
+def _divide(resolved: Plan, workers: int | None) -> list[tuple[str, ...]]:
+    """Return the peers of each process; refuse more than one machine serves."""
+    names = resolved.topology.peers
+    groups = share_processes(names, count_processes(len(names), workers))
+    check_masked_peers(len(names), masks=resolved.masked)
+    check_open_files(len(names), len(groups))
+    return groups
+
+
 def _roster(names: tuple[str, ...], folder: Path) -> dict[str, bytes]:
     """Return the public keys of all peers; create the key of each peer in the folder unless it exists."""
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -196,8 +206,7 @@ def run(
     known = resume and experiment.data.refresh is not None  # each peer checks the rows of its checkpoint itself
     check_runs(resolved, () if known else resolved.federation.peers, now=began)
     names, early = resolved.topology.peers, list[Event]()
-    groups = share_processes(names, count_processes(len(names), workers))
-    check_open_files(len(names), len(groups))
+    groups = _divide(resolved, workers)
 
     def notify(event: Event) -> None:
         early.append(event)

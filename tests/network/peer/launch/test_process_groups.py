@@ -3,14 +3,17 @@
 import pytest
 
 from p2pfl.core.errors import InputError
+from p2pfl.experiment import read
 from p2pfl.network.peer.launch import process_groups
 from p2pfl.network.peer.launch.process_groups import (
     MAX_OWN_PROCESSES,
+    check_masked_peers,
     check_open_files,
     count_processes,
     count_threads,
     count_turns,
 )
+from p2pfl.network.peer.launch.swarm import run
 
 
 def test_more_peers_than_processes_can_serve_share_one_for_each_core(monkeypatch):
@@ -26,6 +29,22 @@ def test_a_run_that_needs_more_open_files_than_the_system_permits_is_one_sentenc
     sentence = "1000 peers in a process need up to 3064 open files, but the system permits 1024; use more --workers"
     with pytest.raises(InputError, match=sentence):
         check_open_files(1000, 1)
+
+
+def test_more_masked_peers_than_one_machine_starts_are_one_sentence_before_the_run(tmp_path):
+    check_masked_peers(process_groups.MAX_MASKED_PEERS, masks=True)
+    check_masked_peers(1000, masks=False)
+    table = {
+        "topology": {"kind": "circulant", "degree": 4, "peers": process_groups.MAX_MASKED_PEERS + 1},
+        "data": {"name": "digits", "split": "iid"},
+        "model": {"name": "linear"},
+        "gossip": {"steps": 1},
+        "privacy": {"mode": "pairwise", "mask": 1.0},
+    }
+    sentence = "129 live peers under masks are too many for one machine, .* which ends at 128; use p2pfl simulate"
+    with pytest.raises(InputError, match=sentence):
+        run(read(table), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_peer_waits_longer_the_more_peers_share_its_core(monkeypatch):
