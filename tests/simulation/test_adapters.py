@@ -10,7 +10,6 @@ MISSING = [name for name in ("transformers", "peft") if find_spec(name) is None]
 
 
 @pytest.mark.nightly
-@pytest.mark.xdist_group("language")  # one process imports transformers
 @pytest.mark.skipif(bool(MISSING), reason="transformers and peft are not installed")
 def test_a_further_peer_costs_a_few_copies_of_its_adapters_and_none_of_the_backbone():
     less, more = spawned(64), spawned(320)
