@@ -83,7 +83,7 @@ def test_no_mask_key_hides_two_plaintexts_where_models_may_be_dropped():
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"size": 4, "group": Half(NAMES), "ballots": (0, 1, 0, 0), "proposed": AGAIN}, "two verdicts"),
+        ({"size": 2, "group": Half(NAMES[:2]), "ballots": (0, 1), "proposed": AGAIN}, "two verdicts"),
         ({"size": 3, "make": Hasty, "ballots": (0, 1, 0), "crashes": (0, 1, 0)}, "two verdicts|two values"),
         ({"size": 3, "make": Deaf, "ballots": (0, 1, 0), "proposed": AGAIN}, "two verdicts"),
         ({"size": 3, "make": Faithless, "ballots": (0, 1, 0)}, "two verdicts"),
@@ -123,6 +123,12 @@ def test_a_broken_machine_is_found(given, why):
     with pytest.raises(ViolationError, match=why) as found:
         explored(**given)
     assert found.value.trace
+
+
+@pytest.mark.nightly
+def test_a_bare_half_of_four_is_found_as_one_of_two_is():
+    with pytest.raises(ViolationError, match="two verdicts"):
+        explored(size=4, group=Half(NAMES), ballots=(0, 1, 0, 0), proposed=AGAIN)
 
 
 def test_a_counterexample_is_the_way_to_it():

@@ -9,6 +9,7 @@ from benchmarks.language import parsed, prove, tiny
 MISSING = [name for name in ("transformers", "peft", "accelerate") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("language"),  # one process imports transformers
     pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]

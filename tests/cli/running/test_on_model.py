@@ -11,7 +11,7 @@ from p2pfl.network.transport.broker import embedded, mosquitto
 
 
 @pytest.mark.slow
-def test_a_live_peer_exports_each_model_and_outlives_a_failing_command(place, start):
+def test_a_live_peer_exports_each_model_and_outlives_a_failing_command(place, fork):
     pytest.importorskip("onnx")
     if mosquitto() is None:
         pytest.skip("mosquitto is not installed")
@@ -23,7 +23,7 @@ def test_a_live_peer_exports_each_model_and_outlives_a_failing_command(place, st
     hooks = {"peer0": ["--on-model", onnx], "peer1": ["--on-model", "exit 5"], "peer2": []}
     with embedded(kind="mosquitto") as broker:
         peers = {
-            name: start("peer", "wards.toml", "--name", name, "--broker", broker.url, "--no-baselines", *more)
+            name: fork("peer", "wards.toml", "--name", name, "--broker", broker.url, "--no-baselines", *more)
             for name, more in hooks.items()
         }
         said = {name: each.end() for name, each in peers.items()}

@@ -18,6 +18,7 @@ from swarms import live
 MISSING = [name for name in ("transformers", "peft") if find_spec(name) is None]  # their import takes seconds
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("language"),  # one process imports transformers
     pytest.mark.skipif(bool(MISSING), reason="transformers and peft are not installed"),
     pytest.mark.filterwarnings(
         "ignore::FutureWarning",  # of peft and transformers about each other

@@ -404,7 +404,7 @@ def test_peers_over_a_folder_end_where_peers_over_a_broker_end(tmp_path):
 @pytest.mark.parametrize(
     ("delay", "faults"),
     [
-        pytest.param(10.0, {"tears": 0.2, "doubles": 0.2}, id="ten seconds, torn and doubled"),
+        pytest.param(4.0, {"tears": 0.2, "doubles": 0.2}, id="four seconds, torn and doubled"),
         pytest.param(60.0, {}, marks=pytest.mark.nightly, id="a minute"),
     ],
 )

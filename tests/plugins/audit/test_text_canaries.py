@@ -20,6 +20,7 @@ from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 MISSING = [name for name in ("transformers", "peft") if find_spec(name) is None]
 language = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("language"),  # one process imports transformers
     pytest.mark.skipif(bool(MISSING), reason="transformers and peft are not installed"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
@@ -94,7 +95,7 @@ class TestOfTinyLlamas:
         ],
     )
     def test_the_bound_is_the_cost_of_the_attacked_peer_in_the_attacked_rounds(self, changes):
-        changes = [*NOISY, *changes]
+        changes = [*NOISY, "learning.epochs=1", *changes]  # what is compared is stated, whatever was learned
         resolved = plan(read(TABLE, changes=changes))
         learner, peers = resolved.learner.bare, resolved.topology.peers
         victim = peers[int(np.argmax(learner.samples(peers)))]

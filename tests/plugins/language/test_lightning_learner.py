@@ -14,6 +14,7 @@ from p2pfl.testing import check_learner
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("lightning"),  # one process imports it
     pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is not installed"),
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]

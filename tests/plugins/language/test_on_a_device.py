@@ -18,6 +18,7 @@ from tiny_llama import make_trainer, tiny_llama
 MISSING = [name for name in ("transformers", "peft", "accelerate") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("language"),  # one process imports transformers
     pytest.mark.skipif(bool(MISSING), reason="transformers, peft and accelerate are not installed"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
@@ -39,6 +40,7 @@ def two_rounds(learner):
     return learner.fit(first.rows, peers=PEERS, round=1, memory=first.memory)
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("adapters", ["factors", "alternate", "product"])
 def test_rows_stay_on_a_device_and_end_as_on_the_cpu(tmp_path, adapters):
     wanted = two_rounds(learner_of(tmp_path, adapters=adapters))

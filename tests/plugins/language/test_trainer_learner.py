@@ -16,6 +16,7 @@ from tiny_llama import make_trainer, tiny_llama
 MISSING = [name for name in ("transformers", "peft", "accelerate") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("language"),  # one process imports transformers
     pytest.mark.skipif(bool(MISSING), reason="transformers, peft and accelerate are not installed"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
@@ -136,8 +137,9 @@ def test_gradient_accumulation_counts_steps_of_the_optimiser(tmp_path):
     assert learner.fit(learner.start(["ada"]), peers=["ada"], round=0).report.steps.tolist() == [4]
 
 
+@pytest.mark.sampled(fast=0, all=2)  # factors as they are: test_trl.py, too
 @pytest.mark.parametrize(
-    ("adapters", "mask"), [("factors", 0.0), ("freeze_a", 1.0), ("alternate", 1.0), ("product", 0.0)]
+    ("adapters", "mask"), [("product", 0.0), ("factors", 0.0), ("alternate", 1.0), ("freeze_a", 1.0)]
 )
 async def test_live_peers_end_where_the_simulation_ends(tmp_path, adapters, mask):
     """Both add the losses of all tokens up to the same perplexity of the one model."""
@@ -283,7 +285,7 @@ def test_trainers_of_a_process_have_the_same_base(tmp_path):
         TrainerLearner(trainers, rounds=1)
 
 
-@pytest.mark.parametrize("adapters", ["freeze_a", "product"])
+@pytest.mark.parametrize("adapters", ["product", pytest.param("freeze_a", marks=pytest.mark.nightly)])
 def test_the_model_that_a_run_returns_is_the_one_that_was_evaluated(tmp_path, adapters):
     """The ranks differ, and with products the scales too."""
     ranks = {"ada": 1, "bob": 2, "cas": 4}

@@ -13,6 +13,7 @@ from tiny_llama import LENGTH, WORDS, tiny_llama
 MISSING = [name for name in ("transformers", "peft", "trl", "datasets") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("language"),  # one process imports transformers
     pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]

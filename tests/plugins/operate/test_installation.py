@@ -104,7 +104,7 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
     (place / name).write_text(experiment.replace("rounds = 300", "rounds = 3"))
 
     def configuration(_host, port):
-        assert main(of_page("--out fleet --broker", broker=f"127.0.0.1:{port}", wheel="")) == 0
+        assert main(of_page(".whl --machine aarch64", broker=f"127.0.0.1:{port}", wheel="")) == 0
         reachable(place / "fleet" / "broker")
         return "user root\n" + (place / "fleet" / "broker" / "mosquitto.conf").read_text()
 
