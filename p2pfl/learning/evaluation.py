@@ -23,7 +23,6 @@ from p2pfl.learning.steps.training import Engine, StackedLearner
 SAMPLES_PER_CHUNK = 256
 """Largest number of samples of a row that are evaluated at once, unless one row has a device for itself."""
 
-
 MIN_SORTED_ROWS = 64
 """Fewest rows that repay the sorting of the samples that they share."""
 

@@ -114,12 +114,12 @@ def test_features_that_are_zero_in_all_samples_of_a_batch_are_not_multiplied(lay
         return outputs(self, parts, features, shared=shared)
 
     monkeypatch.setattr(Kernels, "outputs", watched)
-    found = made.evaluate(rows, peers=names)
+    scores = made.evaluate(rows, peers=names)
     assert len(widths) == 3
     assert widths == sorted(widths)
     assert widths[0] < 12
     test = made.parts["test"].of(names).samples
-    for row, loss, share in zip(rows, found["loss"], found["accuracy"], strict=True):
+    for row, loss, share in zip(rows, scores["loss"], scores["accuracy"], strict=True):
         alone = torch.func.functional_call(model, made.state_dict(row), (made.features[test],))
         assert loss.item() == pytest.approx(nn.functional.cross_entropy(alone, made.targets[test]).item(), rel=1e-12)
         assert share.item() == (alone.argmax(1) == made.targets[test]).double().mean().item()
@@ -130,6 +130,12 @@ def test_products_of_zeros_with_weights_that_are_not_finite_count():
     rows[7, 6] = torch.inf  # of a feature that no sample uses
     loss = made.evaluate(rows, peers=names)["loss"]
     assert loss.isnan().nonzero().flatten().tolist() == [7]
+
+
+def test_many_rows_score_nan_on_a_common_part_without_samples():
+    made, rows, _, names = many()
+    none = made.on(replace(made.federation, test=dict.fromkeys(names, np.arange(0))))
+    assert none.evaluate(rows, peers=names)["loss"].isnan().all()
 
 
 def test_samples_without_zeros_stay_as_they_are():

@@ -65,7 +65,7 @@ class SparseSamples:
         ranks = torch.empty_like(columns).scatter_(0, columns, torch.arange(1, len(columns) + 1))  # [I]
         last = torch.cat([((features[batch].flatten(1) != 0) * ranks).amax(1) for batch in batches])  # [n]
         last, order = last.sort(stable=True)
-        used = [max(1, int(each[-1])) for each in torch.split(last, width)]
+        used = [max(1, int(each[-1])) for each in torch.split(last, width) if len(each)]
         if sum(used) > MAX_MULTIPLIED_SHARE * len(used) * len(columns):
             return None
         positions = positions[order]
