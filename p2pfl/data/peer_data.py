@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -198,6 +199,15 @@ def set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: fl
         return own, own[:0]
     kept, aside = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
     return own[kept], own[aside]
+
+
+def redraw_tests(federation: Federation, *, seed: int, fraction: float) -> Federation:
+    """Return the federation that :func:`load_peers` would with another seed, if only the test part is set aside."""
+    train, test = dict[str, IntArray](), dict[str, IntArray]()
+    for peer, kept in federation.train.items():
+        own = np.sort(np.concatenate([kept, federation.test[peer]]))
+        train[peer], test[peer] = set_aside(own, peer, "test", seed=seed, fraction=fraction)
+    return replace(federation, train=train, test=test)
 
 
 def _kind(features: torch.Tensor, targets: torch.Tensor) -> Kind:

@@ -17,6 +17,7 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout, Rows, to_device
 from p2pfl.core.tensors import torch
 from p2pfl.data import Federation, IntArray, LazyFederation, gather
+from p2pfl.data.peer_data import redraw_tests
 from p2pfl.learning.data_checks import check_losses, check_whole, finite, inputs
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
@@ -33,6 +34,9 @@ Result = TypeVar("Result")
 
 MAX_POOLED_STEPS = 20_000
 """Steps that the model on pooled data takes at most: enough for what it is compared with."""
+
+TEST_SHARE = 0.2
+"""Share of the samples of each peer that are held out, where a learner is given the data by peer."""
 
 
 class StepLearner(ABC):
@@ -82,8 +86,10 @@ class StepLearner(ABC):
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        self.given, self.seeded = None if isinstance(federation, Federation) else federation, seed is not None
-        self.federation = federation if isinstance(federation, Federation) else gather(federation, seed=seed or 0)
+        self.gathered: Federation | None = None  # from data by peer
+        if not isinstance(federation, Federation):
+            federation = self.gathered = gather(federation, seed=seed or 0, test=TEST_SHARE)
+        self.federation, self.seeded = federation, seed is not None
         self.seed, self.dtype, self.device = check_whole(seed or 0, key="seed", least=0), dtype, device
         self.batch = None if batch in (None, "all") else check_whole(batch, key="learning.batch")
         self.epochs = check_whole(epochs, key="learning.epochs")
@@ -185,8 +191,8 @@ class StepLearner(ABC):
         """Return the same learner with a seed where it has none, and with epochs or steps where they are given."""
         made = copy.copy(self)
         if not self.seeded:
-            if self.given is not None:
-                made = self.on(gather(self.given, seed=seed))
+            if self.gathered is self.federation:
+                made = self.on(redraw_tests(self.federation, seed=seed, fraction=TEST_SHARE))
             made.seed, made.seeded = seed, True
         if epochs is not None or steps is not None:
             made.epochs, made.steps = self.epochs if epochs is None else epochs, steps

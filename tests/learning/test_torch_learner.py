@@ -15,7 +15,8 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from hidden_models import BranchingModel, HiddenModel
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.data import Dataset, Federation, batches
+from p2pfl.data import Dataset, Federation, batches, gather
+from p2pfl.data.federation import PARTS
 from p2pfl.learning import TorchLearner
 
 PEERS = tuple(f"peer{i}" for i in range(6))
@@ -405,3 +406,18 @@ def test_equal_rows_on_one_test_set_score_as_each_of_them_alone():
     assert set(together) == set(alone)
     for name, scores in together.items():
         assert torch.equal(scores, alone[name].repeat(len(PEERS)))
+
+
+def test_the_seed_of_a_run_draws_test_parts_anew_from_data_that_are_read_once():
+    samples = torch.randn(3, 20, 6)
+    own = {f"peer{i}": (samples[i, : 20 - 7 * i], torch.arange(20 - 7 * i) % 3) for i in range(3)}
+    first = TorchLearner(mlp(), own, device="cpu")
+    samples.zero_()
+    made, expected = first.adjusted(seed=9).federation, gather(own, seed=9)
+    assert made.dataset is first.federation.dataset
+    for part in PARTS:
+        for peer, positions in getattr(expected, part).items():
+            assert np.array_equal(getattr(made, part)[peer], positions)
+    assert not np.array_equal(made.test["peer0"], first.federation.test["peer0"])
+    assert first.on(swarm()).adjusted(seed=9).federation.peers == PEERS
+    assert first.on(swarm()).adjusted(seed=9).seed == 9
