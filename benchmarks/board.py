@@ -63,7 +63,7 @@ class Process:
     folder
         Folder with the experiment, which takes the run directory.
     torch
-        Whether the peer has torch.
+        True if the peer has torch.
     words
         Further words of the command.
     """
