@@ -28,6 +28,15 @@ def test_a_loop_of_another_framework_learns_in_a_simulation_from_python_and_from
     assert here.summary["pooled"] is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_models_of_few_samples_are_averaged_with_all_digits_of_their_numbers(dtype):
+    start = torch.full((4,), 0.011, dtype=dtype)
+    own = p2pfl.ExternalLearner(lambda row, **_: row, start=start, samples=dict.fromkeys(RING.peers, 3))
+    run = p2pfl.simulate(p2pfl.FedAvg(), own, RING, rounds=1, baselines=False)
+    for model in run.models.values():
+        torch.testing.assert_close(model["row"], start, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
 @pytest.mark.slow
 @KINDS
 async def test_a_loop_of_another_framework_learns_in_live_peers_as_in_a_simulation(kind):

@@ -31,9 +31,9 @@ class Averaging:
     over the set S of peers that take part in the round. Weights are homogeneous coordinates: peers mix
     :math:`[m_k x_k, m_k]` with the public weight :math:`m_k = n_k / \bar n` (zero outside S), and divide
     at the end. If the mean number of samples is unknown, a run uses :math:`2^{20}` where models leave as they are.
-    Clips, masks and codecs are sized for weights near one: there, peers flood the largest number and use it instead.
-    On the complete graph one gossip step gives the server's average; elsewhere the result is
-    as exact as the gossip.
+    Clips, masks and codecs are sized for weights near one, and small numbers lose digits in float16: there, peers flood
+    the largest number and use it instead. On the complete graph one gossip step gives the server's average; elsewhere
+    the result is as exact as the gossip.
 
     Parameters
     ----------

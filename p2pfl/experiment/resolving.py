@@ -214,7 +214,8 @@ def assemble(
         disclosure = divided.disclosed(experiment, parts.federation, topology.peers)
         protection = replace(protection, totals=disclosure.statement, learned=disclosure.learned)
     rounds = Gossip(*steps_of_round(asked, topology, weights, protection))
-    if all(each is None for each in (parts.mean_samples, codec, sums)) and protection.settings.neutral:
+    bare = codec is None and sums is None and protection.settings.neutral
+    if parts.mean_samples is None and bare and trained.dtype != torch.float16:  # whose small numbers lose digits
         parts = replace(parts, mean_samples=REFERENCE_SAMPLES)
     made, size = make(_given_parts(parts, rounds)), trained.layout.size
     if (fragments := getattr(made, "fragments", 1)) > size:

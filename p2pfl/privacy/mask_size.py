@@ -189,8 +189,8 @@ def _product(matrices: Sequence[Any], steps: int) -> Any:
 
 def _dense(matrix: Any) -> Any:
     """Return a sparse matrix as an array once a tenth of it is filled."""
-    full = isinstance(matrix, np.ndarray) or matrix.nnz <= matrix.shape[0] ** 2 / 10
-    return matrix if full else matrix.toarray()
+    sparse = not isinstance(matrix, np.ndarray)
+    return matrix.toarray() if sparse and matrix.nnz > matrix.shape[0] ** 2 / 10 else matrix
 
 
 def _slowest(matrix: scipy.sparse.csr_array, steps: int) -> tuple[np.ndarray, np.ndarray] | None:

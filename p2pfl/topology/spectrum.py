@@ -76,7 +76,7 @@ def contraction(weights: Sequence[Weights]) -> float:
     if n <= _DENSE:
         product = _apply(matrices, np.eye(n)) / masses[:, None]  # [N, N]
         return float(np.linalg.norm(_centre(product) if wanders else product, 2))
-    if len(matrices) == 1 and _symmetric(matrices[0]):
+    if len(weights) == 1 and weights[0].symmetric:
         return _largest(lambda vector: _apply(matrices, vector), n)
     back = [matrix.T.tocsr() for matrix in reversed(matrices)]
 
@@ -240,13 +240,9 @@ def _largest(apply: Callable[[Floats], Floats], n: int) -> float:
     return float(abs(values[0]))
 
 
-def _symmetric(matrix: scipy.sparse.csr_array) -> bool:
-    return bool(abs(matrix - matrix.T).max() < 1e-14)
-
-
 def _normal(matrix: scipy.sparse.csr_array) -> bool:
     """Return whether a matrix is normal, so that its powers shrink exactly as the powers of its contraction."""
-    return _symmetric(matrix) or bool(abs(matrix @ matrix.T - matrix.T @ matrix).max() < 1e-14)
+    return bool(abs(matrix @ matrix.T - matrix.T @ matrix).max() < 1e-14)
 
 
 def _ceil(ratio: float) -> int:

@@ -126,11 +126,12 @@ def _confirmed(requests: Sequence[DeviceRequest]) -> bool:
 
 def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.datetime) -> int:
     """Revoke keys and certificates; print what to do with the new lists."""
+    signer = fleet.signer(now=now)
     if names == [AUTHORITY]:
         if not options.yes:
-            _confirm_installed(fleet)
-        return _show_changed(fleet.signer(now=now).end_former(), options)
-    collected = fleet.signer(now=now).revoke(names, reason=options.reason)
+            _confirm_installed(signer.devices)
+        return _show_changed(signer.end_former(), options)
+    collected = signer.revoke(names, reason=options.reason)
     if options.json:
         print(json.dumps(_results(collected)))
         return 0
@@ -144,14 +145,14 @@ def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.d
     return 0
 
 
-def _confirm_installed(fleet: Fleet) -> None:
+def _confirm_installed(devices: Sequence[str]) -> None:
     """Ask whether no device needs the former authority any more."""
     if not sys.stdin.isatty():
         raise InputError(
             "nobody can be asked here whether all devices have the bundles that --renew authority wrote, without which "
             "they are cut off; look at each of them, and add --yes"
         )
-    others = ", ".join([*fleet.peers, *fleet.observers])
+    others = ", ".join(devices)
     print(f"do {others} have the bundles that --renew authority wrote? whoever has not is cut off [yes/no]:", end=" ")
     sys.stdout.flush()
     if not _agrees():

@@ -23,7 +23,7 @@ MIN_COMPARED_PEERS = 3
 """Peers from which one of them can be slow."""
 
 SLOW_FACTOR = 3.0
-"""How much longer than others a peer trains from which it is slow."""
+"""Multiple of the training time of others from which a peer is slow."""
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,8 @@ async def test_an_expired_certificate_is_refused_and_a_clock_ahead_is_named_as_a
         said = await refusal(MqttTransport(url, ca=certificates.ca))
         assert "its certificate has expired by the clock of this device; renew the certificate, or set" in said
         lenient = MqttTransport(url, ca=certificates.ca)
-        lenient._contexts = lambda made=lenient._contexts: made()[
-            1:
-        ]  # as after a certificate of another that was too early
+        contexts = lenient._contexts
+        lenient._contexts = lambda: contexts()[1:]  # as after a certificate of another that was too early
         assert "its certificate has expired by the clock" in await refusal(lenient)
 
 

@@ -18,6 +18,7 @@ from p2pfl.network.transport.address import Address
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.packages import device_kinds
+from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
 
 DEPLOY = ["deploy", "plant.toml", "--out", "fleet"]
 REFUSED = "refused"
@@ -147,12 +148,51 @@ def test_a_broker_and_one_device_get_other_certificates_and_nothing_else_changes
         fleet.signer(now=NOW).renew(["broker", "peer7"])
 
 
-def test_all_experiments_of_a_fleet_and_its_observers_get_the_same_files(place, fleet):
-    (place / "stream.toml").write_text((place / "plant.toml").read_text().replace('"plant"', '"stream"'))
-    other = Fleet.open(str(place / "stream.toml"), out=fleet.out, trust_code=True)
+@pytest.fixture
+def how(place):
+    """Arguments with which bundles are written."""
     wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
-    how = {"brokers": ["mqtts://127.0.0.1:8883"], "kinds": device_kinds([], peers=other.peers), "wheel": wheel}
-    other.write(**how, now=NOW)
+    return {"brokers": ["mqtts://127.0.0.1:8883"], "kinds": device_kinds([], peers=PEERS), "wheel": wheel}
+
+
+@pytest.fixture
+def other(place, fleet, how):
+    """Another experiment of the same fleet."""
+    (place / "stream.toml").write_text((place / "plant.toml").read_text().replace('"plant"', '"stream"'))
+    made = Fleet.open(str(place / "stream.toml"), out=fleet.out, trust_code=True)
+    made.write(**how, now=NOW)
+    return made
+
+
+def test_a_device_that_one_experiment_revoked_comes_back_by_no_new_authority(place, fleet, other):
+    path = other.home / "peer0" / "certificate.pem"
+    before = path.read_bytes()
+    fleet.signer(now=NOW).revoke(["peer0"], reason="stolen")
+    with pytest.raises(InputError, match=r'"peer0" has no certificate in .*; name one of authority, broker, fleet-op'):
+        fleet.signer(now=NOW).renew(["peer0"])
+    fleet.signer(now=NOW).renew(["authority"])
+    fleet.signer(now=NOW).end_former()
+    assert path.read_bytes() == before
+    broker = installed(fleet.out / "broker", place)
+    assert handshake(place, broker, installed(path.parent, place), "peer0") == "the broker refuses"
+
+
+def test_a_device_has_one_certificate_in_all_experiments_after_a_call_that_was_interrupted(place, fleet, other):
+    ours, theirs = (each.home / "peer0" / "certificate.pem" for each in (fleet, other))
+    before = theirs.read_bytes()
+    fleet.signer(now=NOW).renew(["authority"])
+    theirs.write_bytes(before)  # the call ended here
+    between = installed(fleet.home / "peer0", place)
+    fleet.signer(now=NOW).renew(["authority"])  # goes on
+    assert ours.read_bytes() == theirs.read_bytes() not in {before, (between / "certificate.pem").read_bytes()}
+    device = installed(other.home / "peer0", place)
+    fleet.signer(now=NOW).revoke(["peer0"], reason="stolen")
+    broker = installed(fleet.out / "broker", place)
+    for files in (between, device):
+        assert handshake(place, broker, files, "peer0") == "the broker refuses"
+
+
+def test_all_experiments_of_a_fleet_and_its_observers_get_the_same_files(place, fleet, other, how):
     fleet.signer(now=NOW).renew(["authority"])
     for name in ("broker.pem", "certificate.pem"):
         assert (other.home / "peer0" / name).read_bytes() == (fleet.home / "peer0" / name).read_bytes()
@@ -194,6 +234,27 @@ def test_a_crash_while_the_authority_is_replaced_loses_neither(place, fleet, ins
     assert handshake(place, broker, before, "peer0") == "the device refuses"
 
 
+def test_a_crash_while_the_former_authority_ends_leaves_a_call_that_goes_on(place, fleet, install, monkeypatch):
+    _, before = install()
+    fleet.signer(now=NOW).renew(["authority"])
+
+    def crash(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules[RosterSigner.__module__], "save", crash)
+        with pytest.raises(KeyboardInterrupt):
+            fleet.signer(now=NOW).end_former()
+    broker, after = install()
+    assert handshake(place, broker, before, "peer0") == "peer0"  # nothing is written yet
+    fleet.signer(now=NOW).end_former()
+    broker, after = install()
+    assert handshake(place, broker, after, "peer0") == "peer0"
+    assert handshake(place, broker, before, "peer0") == "the device refuses"
+    with pytest.raises(InputError, match="has one authority"):
+        fleet.signer(now=NOW).end_former()
+
+
 def test_the_former_authority_does_not_end_while_a_certificate_is_of_it(fleet):
     path = fleet.out / "peer2" / "certificate.pem"
     before = path.read_bytes()
@@ -226,6 +287,7 @@ def test_the_operator_says_that_all_are_installed_before_the_former_authority_en
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdin, "readline", lambda: "no\n")
     assert main(end) == 2
+    assert f"do {', '.join(sorted(PEERS))} have" in capsys.readouterr().out
     assert Path("fleet/authority/former/ca.pem").exists()
     monkeypatch.setattr(sys.stdin, "readline", lambda: "yes\n")
     assert main(end) == 0

@@ -99,7 +99,7 @@ def stretch_timeouts(table: Mapping[str, Any], *, by: int) -> dict[str, Any]:
 
 
 def check_masked_peers(peers: int, *, masks: bool) -> None:
-    """Refuse a run with more peers under masks than share their keys on one machine.
+    """Refuse a run with more peers under masks than one machine starts.
 
     Raises
     ------
@@ -112,9 +112,9 @@ def check_masked_peers(peers: int, *, masks: bool) -> None:
     """
     if masks and peers > MAX_MASKED_PEERS:
         raise InputError(
-            f"{peers} live peers under masks are too many for one machine, because each shares keys with all others "
-            f"before the first round, which ends at {MAX_MASKED_PEERS}; use p2pfl simulate, start them on several "
-            'machines with p2pfl peer, or set privacy.mode = "none"'
+            f"{peers} live peers under masks are too many for one machine, which starts at most {MAX_MASKED_PEERS}, "
+            "because each shares keys with all others first; use p2pfl simulate, start them on several machines with "
+            'p2pfl peer, or set privacy.mode = "none"'
         )
 
 

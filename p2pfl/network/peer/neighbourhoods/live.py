@@ -209,7 +209,7 @@ class LiveNeighbourhood:
         return (total / share).to(like) if share > 0 else None
 
     async def _publish(self, released: Released, weights: Collection[str]) -> list[str]:
-        """Send the own row; return whom to wait for, in turn."""
+        """Send the own row; return the peers to wait for, in turn."""
         phase = self._phase
         turns = self.session.edges.turns[phase]
         senders = [peer for _, peer in sorted((turns[peer], peer) for peer in weights if peer != self.name)]

@@ -6,9 +6,9 @@ is one tag for each neighbour that is to believe it, under a key that only the t
     digest = BLAKE3(prefix, ciphertext)
     tag    = BLAKE3(digest) keyed by the edge, the direction and both incarnations, 16 bytes
 
-The tag of AES-GCM cannot stand for the ciphertext: whoever has the key computes others with the same one. A model's
-trailer (:mod:`p2pfl.network.protocol.wire.trailer`) covers all of a model, so it does not tell which chunk was forged,
-and what it signs is the plain row, because a ciphertext differs when a model is sent again.
+The tag of AES-GCM cannot stand for the ciphertext: whoever has the key can compute other ciphertexts with the same tag.
+A model's trailer (:mod:`p2pfl.network.protocol.wire.trailer`) covers a whole model, so it does not show which chunk was
+forged. It signs the plain row, because a ciphertext differs when a model is sent again.
 
 The receiver computes its own tag and looks for it among them. A tag takes two microseconds, where an Ed25519 signature
 takes 70 and its verification 150 (``benchmarks/sealing.py``).

@@ -154,12 +154,12 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     subject, member, value
         Attempt, member, and what it reports.
     signature
-        Signature of all other fields, so that others can pass it on.
+        Signature of all other fields but the tags, so that others can pass it on.
     incarnation
         Incarnation of the member.
     tags
-        Tags of the same fields for the other members of the committee, in order, which need not verify the signature;
-        the one for the receiver alone where the report is passed on.
+        Tags of what is signed, one for each other member of the committee, in order, so that these need not verify the
+        signature. In a large swarm, a report that is passed on has the one for its receiver alone.
     """
 
     subject: Place

@@ -172,7 +172,7 @@ class Authority:
         InputError
             The list so far cannot be used, or is not signed by this authority.
         """
-        entries = {} if before is None else {each.serial_number: each for each in self._read_revoked(before)}
+        entries = self.entries(before)
         for each in revoked:
             number = each.serial_number
             made = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
@@ -193,13 +193,21 @@ class Authority:
             builder = builder.add_revoked_certificate(entries[number])
         return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def _read_revoked(self, data: bytes) -> x509.CertificateRevocationList:
-        """Read the first of the lists of revoked certificates, which all have the same entries."""
+    def entries(self, lists: bytes | None) -> dict[int, x509.RevokedCertificate]:
+        """Return the entries of lists of revoked certificates, which all have the same, by serial number.
+
+        Raises
+        ------
+        InputError
+            The first list cannot be used, or is not signed by this authority or the former one.
+        """
+        if lists is None:
+            return {}
         try:
-            revoked = x509.load_pem_x509_crl(data)
+            revoked = x509.load_pem_x509_crl(lists)
             for each in (self, self.former):
                 if each is not None and revoked.is_signature_valid(each.key.public_key()):
-                    return revoked
+                    return {entry.serial_number: entry for entry in revoked}
         except ValueError:
             pass
         raise InputError(

@@ -205,15 +205,16 @@ class RosterSigner:
             for folder in broker_folders(self.out):
                 certify_again(folder, issuer=self.authority, now=self.now)
                 changed.append(folder / "broker.pem")
-        signed = dict[x509.Certificate, bytes]()
+        signed = dict[tuple[str, bytes], bytes]()  # one for each device, also if an interrupted call goes on
         for path, each in found.items():
             [name] = common_names(each.subject)
             key = each.public_key()
             if isinstance(key, ec.EllipticCurvePublicKey) and (AUTHORITY in names or name in names):
-                if each not in signed:
-                    self._supersede(name, each)
-                    signed[each] = self.authority.certify(key, peer=name, now=self.now)
-                save(path, signed[each])
+                identity = name, x509.SubjectKeyIdentifier.from_public_key(key).digest
+                if identity not in signed:
+                    signed[identity] = self.authority.certify(key, peer=name, now=self.now)
+                self._supersede(name, each)
+                save(path, signed[identity])
                 changed.append(path)
         return changed
 
@@ -227,20 +228,21 @@ class RosterSigner:
         StorageError
             A file cannot be written.
         """
-        authority, folder = self.authority, self.out / AUTHORITY / FORMER
-        if authority.former is None:
+        folder = self.out / AUTHORITY / FORMER
+        if self.authority.former is None and not (folder / "ca.key").exists():
             raise InputError(
                 f"{self.out} has one authority, without which no device could log in; call --renew authority, and "
                 "install the bundles, first"
             )
         if theirs := self._of_former():
             raise InputError(f"{theirs[0]} is still of the former authority; call --renew authority again")
-        (folder / "ca.pem").unlink()
-        (folder / "ca.key").unlink()
+        (folder / "ca.pem").unlink(missing_ok=True)
         shown = [path / "broker.pem" for path in broker_folders(self.out)]
         for path in shown:  # without the former authority's word for the present one
             save(path, _load(path).public_bytes(Encoding.PEM))
-        return [*self._trust(), *shown]
+        changed = [*self._trust(), *shown]
+        (folder / "ca.key").unlink()  # last: while it is there, an interrupted call goes on
+        return changed
 
     def _of_former(self) -> list[Path]:
         """Return the certificates in use that the former authority has signed."""
@@ -262,6 +264,12 @@ class RosterSigner:
         ]
 
     @property
+    def devices(self) -> list[str]:
+        """Names of the devices and observers that have certificates, in all experiments of the fleet."""
+        names = {name for each in self._certificates().values() for name in common_names(each.subject)}
+        return sorted(names - {OPERATOR})
+
+    @property
     def trusted(self) -> bytes:
         """Certificates that devices trust, as PEM: of authorities, and of brokers that none of them has signed."""
         authority = self.authority
@@ -272,10 +280,9 @@ class RosterSigner:
 
     def update_brokers(self, revoked: Sequence[x509.Certificate] = ()) -> None:
         """Write the authorities and the revoked certificates for brokers, with further ones."""
-        path, authority = self.out / AUTHORITY / REVOKED_FILE, self.authority
-        before = path.read_bytes() if path.exists() else None
-        data = authority.revocations(before, revoked, now=self.now)
-        save(path, data)
+        authority = self.authority
+        data = authority.revocations(self._revoked, revoked, now=self.now)
+        save(self.out / AUTHORITY / REVOKED_FILE, data)
         for folder in broker_folders(self.out):
             save(folder / "ca.pem", authority.trusted)
             save(folder / REVOKED_FILE, data)
@@ -296,14 +303,22 @@ class RosterSigner:
         return changed
 
     def _certificates(self) -> dict[Path, x509.Certificate]:
-        """Return the certificates of devices, observers and the operator, in all experiments of the fleet."""
-        return {path: _load(path) for path in sorted(self.out.rglob("certificate.pem"))}
+        """Return the certificates of devices, observers and the operator that are not revoked, of all experiments."""
+        found = {path: _load(path) for path in sorted(self.out.rglob("certificate.pem"))}
+        revoked = self.authority.entries(self._revoked)
+        return {path: each for path, each in found.items() if each.serial_number not in revoked}
+
+    @property
+    def _revoked(self) -> bytes | None:
+        path = self.out / AUTHORITY / REVOKED_FILE
+        return path.read_bytes() if path.exists() else None
 
     def _supersede(self, name: str, certificate: x509.Certificate) -> None:
         """Keep a certificate that stays valid beside the next one of its name, because it may have to be revoked."""
         path = self.out / AUTHORITY / "superseded" / f"{name}.pem"
-        before = path.read_bytes() if path.exists() else b""
-        save(path, before + certificate.public_bytes(Encoding.PEM))
+        before, data = path.read_bytes() if path.exists() else b"", certificate.public_bytes(Encoding.PEM)
+        if data not in before:
+            save(path, before + data)
 
     def _superseded(self, name: str) -> list[x509.Certificate]:
         path = self.out / AUTHORITY / "superseded" / f"{name}.pem"

@@ -41,7 +41,7 @@ def test_more_masked_peers_than_one_machine_starts_are_one_sentence_before_the_r
         "gossip": {"steps": 1},
         "privacy": {"mode": "pairwise", "mask": 1.0},
     }
-    sentence = "129 live peers under masks are too many for one machine, .* which ends at 128; use p2pfl simulate"
+    sentence = "129 live peers under masks are too many for one machine, which starts at most 128, .*; use p2pfl"
     with pytest.raises(InputError, match=sentence):
         run(read(table), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -28,12 +28,12 @@ def death(*changes, **given):
 @pytest.mark.slow
 def test_without_a_death_reports_and_votes_are_all_that_is_added_and_no_number_changes():
     one, other = death("privacy.mode=independent"), death(*GO_ON)
-    assert other.sent - one.sent == {"Reports": 4 * 5, "Vote": 4 * 5, "Decision": 5}
+    assert other.sent - one.sent == {"Reports": 4 * 5, "Vote": 3 * 5, "Decision": 5}
     assert all(torch.allclose(one.states[name].rows, other.states[name].rows, atol=1e-5) for name in one.states)
     assert {each.committed for of_round in other.outcomes.values() for (each,) in of_round.values()} == {True}
 
 
-EVENTS = 19
+EVENTS = 18
 """Events of a peer in a round of four."""
 
 

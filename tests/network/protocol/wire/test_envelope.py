@@ -52,7 +52,7 @@ def test_a_neighbour_reads_what_was_sealed(message):
     assert bob.open("ada", ada.seal(message)) == message
 
 
-def test_a_statement_has_tags_for_those_whom_others_show_it_and_none_of_them_seals_a_payload():
+def test_a_statement_has_tags_for_those_that_others_pass_it_on_to_and_none_of_them_seals_a_payload():
     ada, bob, eve = acquainted("ada", "bob", "eve")
     sealed = parts(ada.seal(PULSE, to=["bob"]), prefix=13)
     for statement in (b"complete", sealed.prefix + bytes(sealed.ciphertext)):
