@@ -151,7 +151,7 @@ class RosterSigner:
                 raise InputError(
                     f'"{name}" has no certificate in {self.out}; name a device or an observer that has one'
                 )
-            revoked += [x509.load_pem_x509_certificate(path.read_bytes()), *self._superseded(name)]
+            revoked += [_load(path), *self._superseded(name)]
             kind = "observers.toml" if name in self.observers else "roster.toml"
             if (key := rosters[kind].peers.get(name)) is not None:
                 rosters[kind] = rosters[kind].revoke(key, reason=reason)
@@ -191,8 +191,8 @@ class RosterSigner:
         StorageError
             A file cannot be written.
         """
-        found = self._certificates()
-        known = {name for each in found.values() for name in common_names(each.subject)} | {AUTHORITY, BROKER}
+        certificates = self._certificates()
+        known = {name for each in certificates.values() for name in common_names(each.subject)} | {AUTHORITY, BROKER}
         for name in names:
             if name not in known:
                 raise InputError(f'"{name}" has no certificate in {self.out}; name one of {", ".join(sorted(known))}')
@@ -206,7 +206,7 @@ class RosterSigner:
                 certify_again(folder, issuer=self.authority, now=self.now)
                 changed.append(folder / "broker.pem")
         signed = dict[tuple[str, bytes], bytes]()  # one for each device, also if an interrupted call goes on
-        for path, each in found.items():
+        for path, each in certificates.items():
             [name] = common_names(each.subject)
             key = each.public_key()
             if isinstance(key, ec.EllipticCurvePublicKey) and (AUTHORITY in names or name in names):
@@ -237,18 +237,18 @@ class RosterSigner:
         if theirs := self._of_former():
             raise InputError(f"{theirs[0]} is still of the former authority; call --renew authority again")
         (folder / "ca.pem").unlink(missing_ok=True)
-        shown = [path / "broker.pem" for path in broker_folders(self.out)]
-        for path in shown:  # without the former authority's word for the present one
+        brokers = [path / "broker.pem" for path in broker_folders(self.out)]
+        for path in brokers:  # without what the former authority has signed for the present one
             save(path, _load(path).public_bytes(Encoding.PEM))
-        changed = [*self._trust(), *shown]
+        changed = [*self._trust(), *brokers]
         (folder / "ca.key").unlink()  # last: while it is there, an interrupted call goes on
         return changed
 
     def _of_former(self) -> list[Path]:
         """Return the certificates in use that the former authority has signed."""
         former = self.authority.former
-        shown = {path / "broker.pem": _load(path / "broker.pem") for path in broker_folders(self.out)}
-        return [path for path, each in {**self._certificates(), **shown}.items() if former and former.issued(each)]
+        brokers = {path / "broker.pem": _load(path / "broker.pem") for path in broker_folders(self.out)}
+        return [path for path, each in {**self._certificates(), **brokers}.items() if former and former.issued(each)]
 
     def expiring(self) -> list[str]:
         """Return a sentence for each certificate of the fleet that ends soon."""
@@ -273,9 +273,9 @@ class RosterSigner:
     def trusted(self) -> bytes:
         """Certificates that devices trust, as PEM: of authorities, and of brokers that none of them has signed."""
         authority = self.authority
-        shown = [(folder / "broker.pem").read_bytes() for folder in broker_folders(self.out)]
+        brokers = [(folder / "broker.pem").read_bytes() for folder in broker_folders(self.out)]
         ours = authority.certificate.subject
-        others = [each for each in shown if x509.load_pem_x509_certificate(each).issuer != ours]
+        others = [each for each in brokers if x509.load_pem_x509_certificate(each).issuer != ours]
         return b"".join([authority.trusted, *others])
 
     def update_brokers(self, revoked: Sequence[x509.Certificate] = ()) -> None:
@@ -304,9 +304,9 @@ class RosterSigner:
 
     def _certificates(self) -> dict[Path, x509.Certificate]:
         """Return the certificates of devices, observers and the operator that are not revoked, of all experiments."""
-        found = {path: _load(path) for path in sorted(self.out.rglob("certificate.pem"))}
+        certificates = {path: _load(path) for path in sorted(self.out.rglob("certificate.pem"))}
         revoked = self.authority.entries(self._revoked)
-        return {path: each for path, each in found.items() if each.serial_number not in revoked}
+        return {path: each for path, each in certificates.items() if each.serial_number not in revoked}
 
     @property
     def _revoked(self) -> bytes | None:
@@ -374,8 +374,7 @@ class RosterSigner:
         for made in requests:
             path = self.folder(made.peer) / "certificate.pem"
             if path.exists():
-                before = [x509.load_pem_x509_certificate(path.read_bytes())]
-                self.update_brokers([*before, *self._superseded(made.peer)])
+                self.update_brokers([_load(path), *self._superseded(made.peer)])
             save(path, authority.sign(made.read, peer=made.peer, now=self.now))
 
     def _distribute(self, rosters: Mapping[str, Roster]) -> CollectedRequests:
