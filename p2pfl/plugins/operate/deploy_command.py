@@ -150,10 +150,10 @@ def _confirm_installed(devices: Sequence[str]) -> None:
     if not sys.stdin.isatty():
         raise InputError(
             "nobody can be asked here whether all devices have the bundles that --renew authority wrote, without which "
-            "they are cut off; look at each of them, and add --yes"
+            "they are cut off; check each of them, and add --yes"
         )
     others = ", ".join(devices)
-    print(f"do {others} have the bundles that --renew authority wrote? whoever has not is cut off [yes/no]:", end=" ")
+    print(f"do {others} have the bundles that --renew authority wrote? one without is cut off [yes/no]:", end=" ")
     sys.stdout.flush()
     if not _agrees():
         raise InputError("nothing was changed; install the bundles on all devices first")

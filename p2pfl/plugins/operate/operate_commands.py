@@ -45,7 +45,7 @@ class DeployOptions(JsonOptions, TrustOptions):
     renew: Annotated[
         list[str] | None,
         Option(
-            "replace certificates, of devices, the broker or the authority, while those before hold", "NAME", nargs="+"
+            "replace certificates of devices, the broker or the authority; those before stay valid", "NAME", nargs="+"
         ),
     ] = None
     reason: Annotated[str, Option("with --revoke: why, in one line")] = "revoked by the operator"

@@ -48,7 +48,7 @@ def installed(folder, place):
 
 
 def handshake(place, broker, device, peer):
-    """Return how a handshake over TLS in memory ends: with the name of the client, or with who refuses whom."""
+    """Return how a handshake over TLS in memory ends: with the name of the client, or of the side that refuses the other."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.maximum_version = ssl.TLSVersion.TLSv1_2  # the client then hears of a refusal within the handshake
     server.load_cert_chain(broker / "broker.pem", broker / "broker.key")
@@ -283,7 +283,7 @@ def test_the_operator_says_that_all_are_installed_before_the_former_authority_en
     assert {"fleet/broker/broker.pem", "fleet/peer0/broker.pem", "fleet/peer0/certificate.pem"} <= {*changed}
     end = [*DEPLOY, "--revoke", "authority"]
     assert main(end) == 2
-    assert "look at each of them, and add --yes" in capsys.readouterr().err
+    assert "check each of them, and add --yes" in capsys.readouterr().err
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdin, "readline", lambda: "no\n")
     assert main(end) == 2
