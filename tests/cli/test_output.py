@@ -21,7 +21,7 @@ def test_the_version_is_told_without_torch(p2pfl):
 
 @pytest.fixture
 def summaries(p2pfl):
-    """What ``run`` and ``simulate`` of one experiment print as JSON."""
+    """Results of ``run`` and ``simulate`` of one experiment, printed as JSON."""
     return {command: json.loads(p2pfl(command, "small.toml", "--json").out) for command in ("run", "simulate")}
 
 

@@ -1,1 +1,1 @@
-"""Commands that say what an experiment costs and protects, before it runs."""
+"""Commands that show what an experiment costs and protects, before it runs."""

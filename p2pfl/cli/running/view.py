@@ -87,7 +87,7 @@ class Lines:
         self.done = 0
 
     def observe(self, event: Any) -> None:
-        """Take what a peer says."""
+        """Take an event of a peer."""
         match event:
             case Progress(phase="joining"):
                 pass  # it may yet be in vain

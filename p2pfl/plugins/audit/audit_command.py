@@ -59,7 +59,7 @@ def run(options: AuditOptions) -> int:
 
 
 def _test_forgotten(options: AuditOptions) -> int:
-    """Test whether the models of a replay tell who left; the result is no claim."""
+    """Test whether the models of a replay show who left; the result is no claim."""
     folder = Path(options.experiment)
     check_repeatable(folder, live=True)
     check_trust(folder, trust=options.trust_code, command="audit")

@@ -340,7 +340,7 @@ def _rounds(own: PeerEvidence) -> Iterator[Difference]:
 
 
 def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
-    """Yield rows of which receivers say something else than senders."""
+    """Yield rows of which receivers report something else than senders."""
     evidence = {own.peer: (own, max(own.last, *own.interrupted, -1)) for own in chains}
     for own in chains:
         for played in own.played.values():

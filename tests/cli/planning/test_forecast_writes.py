@@ -1,4 +1,4 @@
-"""What ``explain`` says that a peer writes to its disk, against what a run writes."""
+"""Forecasts by ``explain`` of the bytes that a peer writes to its disk, compared with those of a run."""
 
 import json
 

@@ -77,7 +77,7 @@ class TakesTexts(Protocol):
 
 @dataclass(frozen=True)
 class TextCanaries(Guesses):
-    """Result of one observer: how well it tells the sequences on which a peer trained.
+    """Result of one observer: how well it recognises the sequences on which a peer trained.
 
     Parameters
     ----------

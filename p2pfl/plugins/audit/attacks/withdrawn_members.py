@@ -73,7 +73,7 @@ class WithdrawnMembers:
 
 
 def find_withdrawn(folder: Path, without: Experiment, *, only: Sequence[str] | None = None) -> list[WithdrawnMembers]:
-    """Test whether the models of a run tell those who left it, by ``learning.without`` or ``data.options.without``.
+    """Test whether the models of a run show who left it, by ``learning.without`` or ``data.options.without``.
 
     Parameters
     ----------

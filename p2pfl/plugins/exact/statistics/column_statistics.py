@@ -424,7 +424,7 @@ class Description(Statistic):
 
 
 def dominates(sketch: Sketch, total: float) -> bool:
-    r"""Return whether a sum tells the value of the largest contributor, by the p% rule of statistical offices.
+    r"""Return whether a sum shows the value of the largest contributor, by the p% rule of statistical offices.
 
     The second largest contributor :math:`x_2` knows the largest one :math:`x_1` to within the rest of the sum, which
     must be at least p = 10 % of it: :math:`S - x_1 - x_2 < x_1 / 10`. Both are known to 1/128. The rule is about sums
