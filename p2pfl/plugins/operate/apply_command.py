@@ -22,6 +22,7 @@ from p2pfl.experiment.swarm_change import SwarmChange, run_digest
 from p2pfl.network.peer.launch.brokers import brokers, connect
 from p2pfl.network.protocol.wire.message_codec import OPERATOR, answer_topic, change_topic, root_of
 from p2pfl.network.transport import Channel, Transport
+from p2pfl.plugins.operate.bundles.bundle_files import AUTHORITY
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.operate_commands import DeployOptions
 from p2pfl.plugins.operate.swarm_operator import SwarmView, check_after, last_round
@@ -53,7 +54,7 @@ def apply(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
         roster.revoked,
         operator=signer.operator.public,
     )
-    keys = fleet.out / "authority"
+    keys = fleet.out / AUTHORITY
     trusted = next((each for peer in fleet.peers if (each := fleet.home / peer / "broker.pem").exists()), None)
     ours = {"broker": options.broker, "certificate": str(keys / "certificate.pem")}
     ours |= {"key": str(keys / f"{OPERATOR}.key")} | ({} if trusted is None else {"ca": str(trusted)})

@@ -86,7 +86,7 @@ def _do(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
     print(
         f"copy {fleet.out / 'broker'} to its host and call install.sh there, or start it here with mosquitto -c "
         f"{fleet.out / 'broker' / 'mosquitto.conf'} (its certificate is for {', '.join(written.hosts)}); copy each "
-        f"bundle to its device and call install.sh there; {fleet.out / 'authority'} has the key of the operator, so "
+        f"bundle to its device and call install.sh there; {fleet.out / AUTHORITY} has the key of the operator, so "
         "keep it here",
         file=sys.stderr,
     )

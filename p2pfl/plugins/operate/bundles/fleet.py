@@ -24,6 +24,7 @@ from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.hardened import configure
 from p2pfl.plugins.operate.bundles.authority import Authority, fleet_name
 from p2pfl.plugins.operate.bundles.bundle_files import (
+    AUTHORITY,
     HASH_FILE,
     NeighbouringFiles,
     check_experiment,
@@ -210,7 +211,7 @@ class Fleet:
         packages = {kind: self._packages(kind, own=wheel, wheels=wheels) for kind in {*kinds.values()}}
         for name in observers:
             _put(self.home / "observers" / name / README.name, b"")
-        authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
+        authority = Authority.open(self.out / AUTHORITY, name=self.experiment.name, now=now)
         signer = self.signer(now=now)
         hosts = self._write_brokers(addresses, authority, signer)
         trusted = signer.trusted
@@ -346,7 +347,7 @@ class Fleet:
     @property
     def home(self) -> Path:
         """Folder with the bundles: that of the fleet, and for a further experiment one of its name in it."""
-        first = fleet_name(self.out / "authority")
+        first = fleet_name(self.out / AUTHORITY)
         return self.out if first in {None, self.experiment.name} else self.out / self.experiment.name
 
     def _check_home(self) -> None:
@@ -370,7 +371,7 @@ class Fleet:
         folders = [self.out / f"broker{number if number > 1 else ''}" for number in range(1, len(addresses) + 1)]
         for folder in folders:
             for path in sorted(BROKER_TEMPLATES.iterdir()):
-                text = fill_template(path.read_text("utf-8"), {"NAME": fleet_name(self.out / "authority") or ""})
+                text = fill_template(path.read_text("utf-8"), {"NAME": fleet_name(self.out / AUTHORITY) or ""})
                 _put(folder / path.name, text.encode(), mode=0o755 if path.suffix == ".sh" else 0o644)
         signer.update_brokers()
         hosts = list[str]()
