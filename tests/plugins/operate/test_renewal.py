@@ -48,7 +48,7 @@ def installed(folder, place):
 
 
 def handshake(place, broker, device, peer):
-    """Return how a handshake over TLS in memory ends: with the name of the client, or of the side that refuses the other."""
+    """Return how a TLS handshake in memory ends: with the client's name, or with the side that refuses the other."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.maximum_version = ssl.TLSVersion.TLSv1_2  # the client then hears of a refusal within the handshake
     server.load_cert_chain(broker / "broker.pem", broker / "broker.key")
