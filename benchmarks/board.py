@@ -1,4 +1,4 @@
-"""Memory and start of `p2pfl peer` on a board: without torch, and beside it with torch.
+"""Memory and start of `p2pfl peer` without torch, as on a board, and with torch.
 
     python -m benchmarks.board [--rounds 20] [--set KEY=VALUE ...]
 
@@ -54,7 +54,7 @@ class Cost:
 
 
 class Process:
-    """A peer that waits for its neighbours.
+    """Process of a peer.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ def measure(rounds: int, changes: list[str]) -> dict[str, Cost]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--rounds", type=int, default=20, help="default: %(default)s")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="changed key of the experiment")
     given = parser.parse_args()
     measure(1, given.set)  # modules are compiled to bytecode first
     print(f"{'peer':15} {'resident':>9} {'start':>7} {f'{given.rounds} rounds':>10}")

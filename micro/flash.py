@@ -138,7 +138,7 @@ def flashed(experiment: Experiment, name: str, identity: bytes | None = None) ->
 
 @dataclass(frozen=True)
 class BoardParts:
-    """What a board needs to know.
+    """Facts that a board needs.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ class BoardParts:
 
     @property
     def facts(self) -> bytes:
-        """What neighbours must agree on, as announcements contain it."""
+        """Settings that neighbours must agree on, as announcements contain them."""
         return msgspec.msgpack.encode({**self.resolved.facts, "roster": self.digest})
 
 

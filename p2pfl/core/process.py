@@ -24,7 +24,7 @@ T = TypeVar("T")
 _spreading = threading.local()
 
 GROUP_FOLDER = Path("/sys/fs/cgroup")
-"""Where Linux mounts control groups."""
+"""Folder in which Linux mounts control groups."""
 
 ARENA_OPTION = -8
 """``M_ARENA_MAX`` of glibc's ``malloc.h``."""

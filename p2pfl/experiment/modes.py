@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Required, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, Protocol, TypedDict, Unpack
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import ModeTraits
@@ -43,14 +43,14 @@ LEFT = {
 """Consequences of ``privacy.departures``; "bare" stands for "go_on" without private noise."""
 
 
-class WrapOptions(TypedDict, total=False):
+class WrapOptions(TypedDict):
     """Keyword arguments of :meth:`Mode.wrap`, for modes that pass them on."""
 
-    settings: Required[Settings]
-    masks: Required[MaskSource | None]
-    source: Required[Source]
-    round: Required[int]
-    charge: Callable[[], None] | None
+    settings: Settings
+    masks: MaskSource | None
+    source: Source
+    round: int
+    charge: NotRequired[Callable[[], None] | None]
 
 
 class Mode(Protocol):

@@ -200,7 +200,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     peer_memory
         Private memory of a peer process, median, in bytes.
     bytes_written
-        What a peer writes to its disk in a round, on average, in bytes; null in a simulation.
+        Bytes that a peer writes to disk per round since it last started; null in a simulation.
     bytes_sent
         By all peers.
     missed
@@ -295,7 +295,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     computing
         Share of the time of its rounds in which the peer trains.
     bytes_written
-        What it writes to its disk in a round, on average.
+        Bytes it writes to disk per round since it last started.
     unsettled
         By peer.
     best

@@ -29,7 +29,8 @@ import scipy  # imports scipy.sparse, its linalg and csgraph when they are first
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology.graph import SparseRows, depth
+from p2pfl.topology.graph import depth
+from p2pfl.topology.sparse_rows import SparseRows
 from p2pfl.topology.weights import Weights
 
 Floats = npt.NDArray[np.float64]

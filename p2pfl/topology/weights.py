@@ -19,7 +19,8 @@ import numpy.typing as npt
 import scipy  # imports scipy.sparse when that is first used, which takes 20 MiB
 
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology.graph import TOLERANCE, SparseRows, Topology, brief
+from p2pfl.topology.graph import TOLERANCE, Topology, brief
+from p2pfl.topology.sparse_rows import SparseRows
 
 ROUNDING = 1e-12
 """Difference of two equal weights, one of which is what the others leave of 1."""

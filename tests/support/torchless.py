@@ -13,7 +13,7 @@ import p2pfl
 from p2pfl.plugins.operate.bundles.packages import LOCKS
 
 
-def board(folder):
+def make_environment(folder):
     """Make an environment with all packages of the tests but torch; return its Python."""
     venv.create(folder, symlinks=True)
     there = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
@@ -24,18 +24,18 @@ def board(folder):
     return folder / "bin" / "python"
 
 
-def packed(name, folder):
+def pack(name, folder):
     """Pack an installed package as a wheel; return its requirement with its hash, or an empty text without it."""
     try:
-        found = distribution(name)
+        installed = distribution(name)
     except PackageNotFoundError:
         return ""
-    written = found.read_text("WHEEL")
+    written = installed.read_text("WHEEL")
     tags = re.findall(r"(?m)^Tag: (\S+)", written)
     pure = all(tag.endswith("none-any") for tag in tags)
     tag = "py3-none-any" if pure else f"cp3{sys.version_info[1]}-cp3{sys.version_info[1]}-linux_{machine()}"
-    path = folder / f"{name.replace('-', '_')}-{found.version}-{tag}.whl"
-    record = [file for file in found.files if ".." not in file.parts and file.suffix != ".pyc"]
+    path = folder / f"{name.replace('-', '_')}-{installed.version}-{tag}.whl"
+    record = [file for file in installed.files if ".." not in file.parts and file.suffix != ".pyc"]
     with zipfile.ZipFile(path, "w") as archive:
         for file in record:
             place = file.locate()
@@ -45,7 +45,7 @@ def packed(name, folder):
                 archive.writestr(str(file), "".join(f"{each},,\n" for each in record))
             elif Path(place).is_file():
                 archive.write(place, str(file))
-    return f"{name}=={found.version} \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+    return f"{name}=={installed.version} \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
 def machine():
@@ -53,10 +53,10 @@ def machine():
     return sysconfig.get_platform().removeprefix("linux-")
 
 
-def packed_locks(locks, wheels):
+def pack_locks(locks, wheels):
     """Write locks of what is installed here for the core and ``local``, and pack the packages as wheels."""
     for name in (machine(), f"{machine()}-local"):
         text = (LOCKS / f"{name}.txt").read_text()
         pins = re.findall(r"(?m)^([a-z0-9-]+)==", text)
         head = f"# Python 3.{sys.version_info[1]} to 3.{sys.version_info[1]}\n" if name == machine() else ""
-        (locks / f"{name}.txt").write_text(head + "".join(packed(pin, wheels) for pin in pins))
+        (locks / f"{name}.txt").write_text(head + "".join(pack(pin, wheels) for pin in pins))

@@ -44,7 +44,7 @@ class Swarm:
         self.places = {peer: set() for peer in graph.peers}
         self.dead, self.gone = set(), set()
         self.idle = set()  # peers that send heartbeats and compute nothing
-        self.liars = set()  # peers that state in all heartbeats that they wait
+        self.always_waiting = set()  # peers that state in all heartbeats that they wait
         for peer in graph.peers:
             for other in graph.neighbours(peer):
                 self.tell(peer, arrived(other, Announcement(other, 1, "up"), state=True))
@@ -94,7 +94,7 @@ class Swarm:
         for peer in self.graph.peers:
             for other in self.graph.neighbours(peer):
                 if other not in self.dead | self.gone:
-                    waiting = self.sessions[other].blocked or other in self.liars
+                    waiting = self.sessions[other].blocked or other in self.always_waiting
                     work = 0 if other in self.idle else int(10 * self.now)
                     self.tell(peer, arrived(other, Pulse(1, 0, 0, 0, waiting=waiting, first=0, work=work)))
             self.tell(peer, Tick())

@@ -59,7 +59,7 @@ class Chaos:
         self.source = random.Random(f"{self.seats} {self.faulty} {self.seed}")
         names = tuple(f"peer{number}" for number in range(self.seats))
         self.committee = Committee(names)
-        self.malicious = {*self.source.sample(names, self.faulty)}
+        self.malicious = sorted(self.source.sample(names, self.faulty))  # sets of names differ in order by process
         honest = [name for name in names if name not in self.malicious]
         self.honest = {name: self.make(name, SUBJECT, self.committee) for name in honest}
         self.lossy = self.source.choice((0.0, 0.1, 0.3))
@@ -72,7 +72,7 @@ class Chaos:
         owner, first = self.committee.owner, self.committee.first
         if owner in self.honest:
             self.submit(owner, Propose(COUNTS))
-        for name in sorted(self.malicious):
+        for name in self.malicious:
             if self.source.random() < 0.7:
                 self.send(name, self.committee.members, Vote(SUBJECT, name, first, COUNTS, final=False))
         for step in range(steps):
@@ -145,7 +145,7 @@ class Chaos:
 
     def attack(self) -> None:
         """Sign something at random, and send it to some."""
-        name = self.source.choice(sorted(self.malicious))
+        name = self.source.choice(self.malicious)
         to = self.source.sample(self.committee.members, self.source.randint(1, self.seats))
         first, last = self.committee.first, max(self.ballots, default=Ballot(1, name))
         own = Ballot(last.number + self.source.choice((0, 1)), name)
@@ -192,21 +192,22 @@ class Chaos:
     def certify(self, name: str, to: Iterable[str]) -> None:
         """Show acceptances that were sent in the first ballot, and false ones, if they are a majority."""
         value, first = self.source.choice(VALUES), self.committee.first
-        shown = {each: Vote(SUBJECT, each, first, value, final=False) for each in self.malicious}
-        for each in self.sent:
-            if isinstance(each, Vote) and (each.ballot, each.value, each.final) == (first, value, False):
-                shown[each.member] = each
+        shown = self.votes(first, value, final=False)
         if len(shown) >= self.committee.majority:
             self.send(name, to, Proposal(shown[name], (), tuple(shown.values())))
+
+    def votes(self, ballot: Ballot, value: Value, *, final: bool) -> dict[str, Vote]:
+        """Return the votes or acceptances of a value in a ballot, by member: those that were sent, and false ones."""
+        votes = {each: Vote(SUBJECT, each, ballot, value, final=final) for each in self.malicious}
+        for each in self.sent:
+            if isinstance(each, Vote) and (each.ballot, each.value, each.final) == (ballot, value, final):
+                votes[each.member] = each
+        return votes
 
     def decide(self, name: str, to: Iterable[str]) -> None:
         """Send a decision if the votes or acceptances that were sent, and false ones, prove it."""
         value, final = self.source.choice(VALUES), self.source.choice((True, False))
         for ballot in (self.committee.first, *sorted(self.ballots)):
-            votes = {each: Vote(SUBJECT, each, ballot, value, final=final) for each in self.malicious}
-            for each in self.sent:
-                if isinstance(each, Vote) and (each.ballot, each.value, each.final) == (ballot, value, final):
-                    votes[each.member] = each
-            decision = Decision(SUBJECT, value, tuple(votes.values()))
+            decision = Decision(SUBJECT, value, tuple(self.votes(ballot, value, final=final).values()))
             if decision.holds(self.committee):
                 self.send(name, to, decision)

@@ -209,11 +209,12 @@ def _excused(end: End, name: str) -> list[str]:
 
 
 def undisturbed(end: End) -> bool:
-    """Whether all have played all rounds, as planned, and missed nothing.
+    """Return True if all peers have played all rounds, as planned, and missed nothing.
 
-    In however many lives, but where rows are masked, compressed or accelerated: a later life's masks are others, and in
-    each row something stays of them, though not in their mean; differences that are taken back were mixed before; and
-    what a life without a neighbour mixed before it died in the round is counted as missed by nobody (seed 100633).
+    Peers may have several incarnations, except where rows are masked, compressed or accelerated. A later incarnation
+    has other masks, of which something stays in each row, though not in their mean. Differences that are taken back
+    were mixed before. No record names the neighbour that an accelerated peer mixed without before it died in the same
+    round (seed 100633).
     """
     whole = {*range(end.plan.experiment.horizon)}
     once = end.plan.codec is not None or (end.plan.masked and end.plan.protection.sums is None)

@@ -1,4 +1,4 @@
-"""Where keys are in a table: in tables of their own, and in files that an earlier release wrote."""
+"""Places of keys in a table: in tables of their own, and in files that an earlier release wrote."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
 
 
 EXACT = "p2pfl.plugins.exact."
-"""Where models that follow from totals are, which numpy computes."""
+"""Prefix of the modules with models that follow from totals, which numpy computes."""
 
 
 def find_torch_key(experiment: Experiment) -> str | None:

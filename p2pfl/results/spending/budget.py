@@ -1,4 +1,4 @@
-"""What runs have spent of data, in the accounts of their peers: one line per peer and release, before it is sent."""
+"""Privacy that runs have spent, in the accounts of their peers: one line per peer and release, before it is sent."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from p2pfl.network.transport.broker import embedded
-from torchless import board
+from torchless import make_environment
 from wine_files import wine_file
 
 DEADLINE = 300.0
@@ -14,7 +14,7 @@ DEADLINE = 300.0
 
 @pytest.mark.slow
 def test_the_command_learns_where_torch_cannot_be_imported_beside_a_peer_with_torch(p2pfl, fork, place):
-    python = board(place / "board")
+    python = make_environment(place / "board")
     (place / "small.toml").write_text(wine_file("small", peers=2, more="[transport]\ngather = 240\npatience = 240\n"))
     missing = subprocess.run([python, "-c", "import torch"], check=False, capture_output=True, text=True)
     assert "ModuleNotFoundError: No module named 'torch'" in missing.stderr

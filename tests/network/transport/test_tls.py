@@ -40,10 +40,10 @@ async def test_files_that_their_owner_replaces_count_from_the_next_connection_on
             async with transport.join("ada") as ada:
                 await ada.subscribe("news")
         else:
-            with pytest.raises(BrokerError) as said:
+            with pytest.raises(BrokerError) as error:
                 async with transport.join("ada"):
                     pass
-            assert isinstance(said.value, AccessError) == (path is not None)  # who copies a file is waited for
+            assert isinstance(error.value, AccessError) == (path is not None)  # who copies a file is waited for
 
 
 async def test_a_clock_that_is_behind_keeps_nobody_out_of_a_broker_whose_authority_is_named(

@@ -15,7 +15,7 @@ from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.plugins.operate.bundles import packages
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.packages import device_kinds
-from torchless import machine, packed_locks
+from torchless import machine, pack_locks
 from wine_files import wine_file
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +44,7 @@ def test_a_device_installs_a_bundle_without_torch_offline_and_learns_beside_one_
     (place / "plant.toml").write_text(PLANT)
     for folder in ("locks", "index", "dist"):
         (place / folder).mkdir()
-    packed_locks(place / "locks", place / "index")
+    pack_locks(place / "locks", place / "index")
     call(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", place / "dist", cwd=ROOT)
     [wheel] = (place / "dist").glob("*.whl")
     monkeypatch.setattr(packages, "LOCKS", place / "locks")

@@ -335,18 +335,14 @@ def test_a_peer_that_trains_while_all_others_wait_is_named(trains, waits, named)
         times = {"seconds_training": trains[index], "seconds_waiting": waits[index]}
         return msgspec.structs.replace(ended(peer, round), **times)
 
-    def of(rounds):
+    def slow(rounds):
         entries = [(1.0 + round, record(peer, round)) for round in range(rounds) for peer in sorted(PEERS[:3])]
-        return alerts(after(*everybody(), *entries), now=1.0 + rounds)
+        return [each for each in alerts(after(*everybody(), *entries), now=1.0 + rounds) if each.kind == "slow"]
 
-    found = [(alert.kind, alert.peer) for alert in of(12) if alert.kind == "slow"]
-    assert found == ([("slow", min(PEERS[:3]))] if named else [])
-    if named:
-        [alert] = [each for each in of(12) if each.kind == "slow"]
-        assert (
-            "trains for 9 s a round and the others for 1 s, so all wait for it; give it less to train" in alert.sentence
-        )
-        assert not [each for each in of(5) if each.kind == "slow"]
+    assert [alert.peer for alert in slow(12)] == ([min(PEERS[:3])] if named else [])
+    assert slow(5) == []
+    expected = "trains for 9 s a round and the others for 1 s, so all wait for it; give it less to train"
+    assert all(expected in alert.sentence for alert in slow(12))
 
 
 def test_a_peer_that_leaves_at_the_end_is_no_alert():

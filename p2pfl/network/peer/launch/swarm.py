@@ -174,7 +174,7 @@ def run(
     resolved
         The experiment's plan, where it is at hand.
     observe
-        Called with everything the peers say.
+        Called with every event of the peers.
     resume
         True to go on with the run in ``folder``, from the last round of which all have a checkpoint; a run that has
         ended is returned as it is.

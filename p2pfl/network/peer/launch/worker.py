@@ -112,7 +112,7 @@ async def live(
         notify(done)
 
     def describe() -> None:
-        """Tell once what the saved model takes; the features are scaled when the first round is over."""
+        """Describe the saved model once; the features are scaled when the first round is over."""
         nonlocal introduced
         if not introduced:
             introduced = True
@@ -128,10 +128,7 @@ async def live(
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
     )
-    hook, store = (
-        ModelHook(on_model, peer=name, notify=notify),
-        CheckpointStore(folder / "peers", name, disk=disk),
-    )
+    hook, store = ModelHook(on_model, peer=name, notify=notify), CheckpointStore(folder / "peers", name, disk=disk)
     notify, store.written = _both(hook.observe, notify), hook.offer_from_thread
     store.about = lambda: metadata(describe_file(lives.peer.plan, name))
 

@@ -120,7 +120,7 @@ def are_complete(values: Collection[bytes | None]) -> bool:
     return len(given) == len(values) > 0 and len({each[3:] for each in given}) == 1
 
 
-def encode_outcome(found: AttemptOutcome, members: Collection[str]) -> Value:
+def encode_outcome(outcome: AttemptOutcome, members: Collection[str]) -> Value:
     r"""Return an outcome as a committee decides it.
 
     It contains a digest of the members: a peer that was dropped and has restarted may count itself among the members of
@@ -128,7 +128,7 @@ def encode_outcome(found: AttemptOutcome, members: Collection[str]) -> Value:
 
     Parameters
     ----------
-    found, members
+    outcome, members
         Outcome, and members of the attempt.
 
     Examples
@@ -140,11 +140,11 @@ def encode_outcome(found: AttemptOutcome, members: Collection[str]) -> Value:
     b'\x02'
     """
     names = sorted(members)
-    bits = sum(1 << place for place, member in enumerate(names) if member not in found.members)
+    bits = sum(1 << place for place, member in enumerate(names) if member not in outcome.members)
     dropped = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-    named = NOBODY if found.joins is None else found.joins.to_bytes(2)
+    named = NOBODY if outcome.joins is None else outcome.joins.to_bytes(2)
     digest = hashlib.blake2b(msgspec.msgpack.encode(names), digest_size=DROPPED - 1 - len(NOBODY)).digest()
-    return bytes([found.committed]) + named + digest + dropped
+    return bytes([outcome.committed]) + named + digest + dropped
 
 
 def decode_outcome(value: Value, members: Collection[str]) -> AttemptOutcome:

@@ -418,7 +418,7 @@ def test_a_member_that_reports_to_one_other_alone_keeps_nobody_waiting():
 @pytest.mark.parametrize("owns", [True, False])
 @pytest.mark.parametrize("receivers", [1, 3])
 def test_a_member_that_tags_a_report_without_a_signature_keeps_nobody_waiting(owns, receivers, monkeypatch):
-    """Those whose tags fit believe it, and others cannot: each comes to the same outcome."""
+    """All honest members come to one outcome, whether one of them or all believe the report by its tag."""
     signs = Statements.has_signed
     monkeypatch.setattr(
         Statements, "has_signed", lambda self, stated: signs(self, stated) and not _is_report(stated, attacker)
@@ -437,10 +437,10 @@ def test_a_member_that_tags_a_report_without_a_signature_keeps_nobody_waiting(ow
     four.report(*honest)
     for _ in range(40):
         four.wait(1)
-    found = {tuple(four.answers[name]) for name in honest}
-    assert len(found) == 1
+    outcomes = {tuple(four.answers[name]) for name in honest}
+    assert len(outcomes) == 1
     members = NAMES if owns and receivers == 3 else tuple(sorted(honest))
-    assert found == {(Concluded(committed=members == NAMES, members=members),)}
+    assert outcomes == {(Concluded(committed=members == NAMES, members=members),)}
 
 
 def _is_report(stated, member):

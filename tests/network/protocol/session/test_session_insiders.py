@@ -78,15 +78,15 @@ ME, OTHER = (name for name in TRIO if name != OWNER)
 """A member to which the owner passes on the report of the other one."""
 
 
-def tagged(member, value=b"\1", *, to=ME, by=None):
-    """A report that its member has tagged for another one, or that somebody else has, and that nobody has signed."""
+def tag_report(member, value=b"\1", *, to=ME, by=None):
+    """Return an unsigned report with the tag of its member, or of somebody else, for another member."""
     made = replace(report(member, value), signature=bytes(64))
     envelope = {each.me: each for each in envelopes(TRIO)}[by or member]
     return replace(made, tags=envelope.tags(SWARM.encode() + b"/" + made.statement, to=[to]))
 
 
-def knowing():
-    """The commits of a member that has begun the first attempt, shares keys with the others, and is not the owner."""
+def begin_attempt():
+    """Return the commits of a member, not the owner, that has begun the first attempt and has keys with the others."""
     made = totalling(ME, ME)
     made.handle(Try(0, 0, TRIO), now=0.0)
     made.shared.codec.envelope = envelopes(TRIO)[TRIO.index(ME)]
@@ -94,19 +94,24 @@ def knowing():
 
 
 def test_a_report_that_is_passed_on_is_believed_by_its_tag_alone_and_nobody_verifies_its_signature(monkeypatch):
-    me = knowing()
+    me = begin_attempt()
     monkeypatch.setattr(signed_statements, "verify", lambda *_, **__: pytest.fail("a signature was verified"))
-    me.receive(OWNER, Reports(Place(0, 0), (tagged(OTHER), tagged(OWNER))))
+    me.receive(OWNER, Reports(Place(0, 0), (tag_report(OTHER), tag_report(OWNER))))
     assert me._settlement.silent == frozenset()
 
 
 @pytest.mark.parametrize(
     "false",
-    [tagged(OTHER, b"\0"), tagged(OTHER, to=OWNER), tagged(OTHER, by=OWNER), replace(tagged(OTHER), value=b"\2")],
+    [
+        tag_report(OTHER, b"\0"),
+        tag_report(OTHER, to=OWNER),
+        tag_report(OTHER, by=OWNER),
+        replace(tag_report(OTHER), value=b"\2"),
+    ],
     ids=["a failure, which others must believe", "for another member", "of another member", "of another report"],
 )
 def test_a_tag_stands_for_no_signature_of_what_it_does_not_cover_or_others_must_believe(false):
-    me = knowing()
+    me = begin_attempt()
     with pytest.raises(DecodeError, match="reports that members have signed"):
         me.receive(OWNER, Reports(Place(0, 0), (false,)))
     signed_too = replace(false, signature=resigned(false).signature)
@@ -115,14 +120,14 @@ def test_a_tag_stands_for_no_signature_of_what_it_does_not_cover_or_others_must_
 
 
 def test_who_begins_to_doubt_forgets_and_passes_on_no_report_that_only_its_tag_proves():
-    me = knowing()
-    me.receive(OWNER, Reports(Place(0, 0), (report(OWNER, b"\1"), tagged(OTHER))))
+    me = begin_attempt()
+    me.receive(OWNER, Reports(Place(0, 0), (report(OWNER, b"\1"), tag_report(OTHER))))
     effects = me._settlement._begin_doubt(now=0.0)
     assert me._settlement.silent == {OTHER}
     passed = [each.message for each in effects if isinstance(getattr(each, "message", None), Reports)]
     assert [[each.member for each in message.reports] for message in passed] == [[OWNER]]
     with pytest.raises(DecodeError, match="reports that members have signed"):
-        me.receive(OWNER, Reports(Place(0, 0), (tagged(OTHER),)))
+        me.receive(OWNER, Reports(Place(0, 0), (tag_report(OTHER),)))
 
 
 @pytest.mark.parametrize(

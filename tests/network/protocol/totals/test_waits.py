@@ -91,7 +91,7 @@ def test_a_relay_that_drops_messages_and_says_it_waits_is_lost_in_bounded_time()
     graph = path(5)
     relay = "peer1"
     swarm = convened(graph, outage=OUTAGE)
-    swarm.liars.add(relay)
+    swarm.always_waiting.add(relay)
     swarm.idle.add(relay)
     contribute(swarm, *(peer for peer in graph.peers if peer != relay))
     bound = 2 * OUTAGE + 1 * PATIENCE  # one peer is behind it
