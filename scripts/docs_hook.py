@@ -296,7 +296,7 @@ def commands() -> str:
 
     names = ["help", *(name for group in command_catalogue.commands_by_group().values() for name in group)]
     parsers = {name: command_catalogue.parser(name) for name in names}
-    actions = [action for command in parsers.values() for action in command._actions]  # noqa: SLF001
+    actions = [action for command in parsers.values() for action in command._actions]  # noqa: SLF001 (argparse has no list)
     counts = Counter(_option(action) for action in actions)
     shared = {_option(action): action for action in actions if counts[_option(action)] >= SHARED}
     parts = [
@@ -314,7 +314,7 @@ def commands() -> str:
     ]
     for name, command in parsers.items():
         summary, command.description = command.description or "", None
-        actions, helps = command._actions, {action.dest: action.help for action in command._actions}  # noqa: SLF001
+        actions, helps = command._actions, {action.dest: action.help for action in command._actions}  # noqa: SLF001 (argparse has no list)
         also = [
             f"`{each.option_strings[-1]}`" for each in actions[1:] if each.option_strings and _option(each) in shared
         ]

@@ -145,7 +145,7 @@ def environment(library):
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_an_expression_has_the_type_shape_and_numbers_of_torch(expression):
     expected = eval(expression, environment(torch))  # noqa: S307 -- the expressions above
-    ours = eval(expression, environment(numpy_tensors))  # noqa: S307
+    ours = eval(expression, environment(numpy_tensors))  # noqa: S307 -- the same
     assert str(ours.dtype) == str(expected.dtype)
     assert tuple(ours.shape) == tuple(expected.shape)
     np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-6, atol=1e-7)

@@ -6,7 +6,7 @@ import sys
 
 sys.modules["torch"] = None  # as if it were not installed
 
-from p2pfl.core.errors import P2PFLError  # noqa: E402
+from p2pfl.core.errors import P2PFLError  # noqa: E402 (here and below: after torch is blocked)
 from p2pfl.core.tensors import save  # noqa: E402
 from p2pfl.experiment import plan, read  # noqa: E402
 from p2pfl.network.peer.launch.brokers import connect  # noqa: E402

@@ -32,9 +32,9 @@ ROSTER = Roster({name: key.public for name, key in KEYS.items()}, operator=OPERA
 class Plant:
     """Three peers that wait for the fourth, an operator, and what became of them."""
 
-    def __init__(self, folder, *, roster=ROSTER, rounds=6, liar=None):
+    def __init__(self, folder, *, roster=ROSTER, rounds=6, attacker=None):
         self.experiment, self.folder, self.roster = read(SMALL, changes=[*CHANGES, f"rounds={rounds}"]), folder, roster
-        self.said, self.done, self.liar, self.wanted = [], {}, liar, self.experiment
+        self.texts, self.done, self.attacker, self.target = [], {}, attacker, self.experiment
 
     async def play(self, name, transport):
         Run(self.experiment, folder=self.folder / name)
@@ -48,7 +48,7 @@ class Plant:
             incarnation=FIRST,
             store=CheckpointStore(self.folder / name / "peers", name),
         )
-        if name == self.liar:
+        if name == self.attacker:
             peer.changes._answer = boasting(peer.changes)
         async with peer:
             await peer.run()
@@ -57,7 +57,7 @@ class Plant:
     def operation(self, after):
         view = SwarmView("test", [self.roster])
         folder = self.folder / "changes"
-        return Operation(after, ROSTER, view=view, operator=OPERATOR, folder=folder, say=self.said.append)
+        return Operation(after, ROSTER, view=view, operator=OPERATOR, folder=folder, say=self.texts.append)
 
     def change(self, *changes, after=4, dry_run=False):
         """Change the swarm before its last peer has come; return the result."""
@@ -68,7 +68,7 @@ class Plant:
                 for name in NAMES[:-1]:
                     tasks.create_task(self.play(name, transport))
                 await asyncio.sleep(5)  # of virtual time, in which they announce themselves
-                made = read(self.wanted, changes=list(changes))
+                made = read(self.target, changes=list(changes))
                 result = await self.operation(made).run(transport, after=after, dry_run=dry_run)
                 tasks.create_task(self.play(NAMES[-1], transport))
             return result
@@ -92,7 +92,7 @@ REMAINING = 'topology.peers=["peer0", "peer1", "peer2"]'
 
 
 def test_a_peer_that_states_a_round_of_the_far_future_is_named_before_anything_is_ordered(tmp_path):
-    plant = Plant(tmp_path, rounds=40, liar="peer1")
+    plant = Plant(tmp_path, rounds=40, attacker="peer1")
     with pytest.raises(BaseExceptionGroup) as raised:
         plant.change(REMAINING, "rounds=9", after=None)
     assert raised.group_contains(RunError, match=f"peer1 states round {FAR + 1}, and most peers are in round 1")
@@ -100,9 +100,9 @@ def test_a_peer_that_states_a_round_of_the_far_future_is_named_before_anything_i
 
 
 def test_a_run_without_an_end_ends_where_the_operator_says_whatever_a_peer_states(tmp_path):
-    plant = Plant(tmp_path, rounds='"endless"', liar="peer1")
+    plant = Plant(tmp_path, rounds='"endless"', attacker="peer1")
     assert plant.change(REMAINING, "rounds=9", after=5)["after"] == 5
-    assert "so this counts for nothing" in plant.said[-2]
+    assert "so this counts for nothing" in plant.texts[-2]
     assert plant.done == dict.fromkeys(NAMES, 5)
 
 
@@ -162,7 +162,7 @@ def test_a_dry_run_changes_nothing(tmp_path):
     plant = Plant(tmp_path)
     result = plant.change('topology.peers=["peer0", "peer1", "peer2"]', "learning.rate=0.01", dry_run=True)
     assert result["after"] is None
-    assert "learning.rate: 0.1 -> 0.01" in plant.said
+    assert "learning.rate: 0.1 -> 0.01" in plant.texts
     assert plant.done == dict.fromkeys(NAMES, 6)
     assert not (tmp_path / "changes").exists()
 
@@ -171,7 +171,7 @@ def test_a_dry_run_changes_nothing(tmp_path):
 def test_the_operator_hears_at_once_that_no_change_replaces_a_graph_in_a_file(tmp_path):
     (tmp_path / "ring.edges").write_text("peer0 peer1\npeer1 peer2\npeer2 peer0\n")
     plant = Plant(tmp_path)
-    plant.wanted = read({key: value for key, value in SMALL.items() if key != "topology"}, changes=[*CHANGES[2:]])
+    plant.target = read({key: value for key, value in SMALL.items() if key != "topology"}, changes=[*CHANGES[2:]])
     with pytest.raises(BaseExceptionGroup) as raised:
         plant.change(f"topology.kind='{tmp_path}/ring.edges'", dry_run=True)
     assert raised.group_contains(InputError, match=r"is a file on each device, which no change replaces; set topology")
@@ -208,7 +208,7 @@ def test_the_last_round_is_no_later_than_that_of_the_run(tmp_path):
     plant = Plant(tmp_path)
     result = plant.change('topology.peers=["peer0", "peer1", "peer2"]', "rounds=9", after=None)
     assert result["after"] == 6
-    assert plant.said[-1] == "change 2: all peers end the run after round 6, and go on with the next one"
+    assert plant.texts[-1] == "change 2: all peers end the run after round 6, and go on with the next one"
     assert plant.done == dict.fromkeys(NAMES, 6)
 
 
