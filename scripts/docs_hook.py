@@ -166,7 +166,7 @@ def _toml(value: Any) -> str:
 
 ALARMS = {"LossRose": "loss_rose"}
 """Events that ``summary.json`` repeats."""
-SCALARS = {"text", "integer", "number", "boolean"}
+SCALARS = "text|integer|number|boolean"
 """Types that stand in the schema alone."""
 
 
@@ -184,7 +184,7 @@ def run_files() -> str:
         SCHEMA_DESCRIPTION,
         (
             "Each file has `schema`, the version of its format, which is 1. A field without a meaning is what its name "
-            "says. What is unknown or does not apply is null."
+            "says; those in `_s` are seconds. What is unknown or does not apply is null."
         ),
     ]
     shown = set[str]()
@@ -215,8 +215,8 @@ def _fields(schema: dict[str, Any], above: list[tuple[str, str]]) -> str:
     """
     items, same = list[tuple[list[str], str]](), list[str]()
     for name, field in schema["properties"].items():
-        value, about = _json(field), field.get("description")
-        text = ("" if value in SCALARS else f" ({value})") + (f": {about}" if about else "")
+        value, about = re.sub(rf" of ({SCALARS})$", "", _json(field)), field.get("description")
+        text = ("" if re.fullmatch(SCALARS, value) else f" ({value})") + (f": {about}" if about else "")
         if (name, text) in above:
             same.append(f"`{name}`")
         elif items and items[-1][1] == text:

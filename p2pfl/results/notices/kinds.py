@@ -307,6 +307,7 @@ class NameShared(Notice, frozen=True, kw_only=True):
     ----------
     key
     own
+        Fingerprint of this peer.
     """
 
     key: str
