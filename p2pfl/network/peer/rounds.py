@@ -43,6 +43,7 @@ from p2pfl.results.notices.kinds import (
     ModelsRefused,
     Notice,
 )
+from p2pfl.results.records import late_senders
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 
@@ -349,6 +350,7 @@ class Rounds:
             seconds_waiting=net.seconds_waiting,
             received=net.received,
             missed=net.missed,
+            awaited=late_senders(net.waits),
             privacy_spent=spent,
             update=parts.training.update,
             mixed=state.mixed,

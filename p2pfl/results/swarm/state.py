@@ -134,8 +134,8 @@ class PeerState:
         Time at which a neighbour lost it last; ``None`` if none has.
     silent_since
         Time of its last message, if it is silent; ``None`` otherwise.
-    efforts
-        Of its recent rounds, the seconds for which it trained, and for which it waited.
+    recent
+        Records of its last rounds.
     """
 
     name: str
@@ -161,7 +161,7 @@ class PeerState:
     lost_by: set[str] = field(default_factory=set)
     late: Counter[str] = field(default_factory=Counter)
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
-    efforts: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
+    recent: deque[Record] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
     _median: float | None = None  # of the durations; None until somebody asks
 
     @property
@@ -288,7 +288,7 @@ class Swarm:
         peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
         peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in
         peer.received, peer.missed = peer.received + record.received, peer.missed + len(record.missed)
-        peer.efforts.append((record.seconds_training, record.seconds_waiting))
+        peer.recent.append(record)
         peer.epsilon = record.privacy_spent
         if self.metric is None:
             self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))

@@ -112,6 +112,7 @@ def test_a_record_at_the_level_health_has_no_number_that_depends_on_data():
         "seconds_waiting": 0.5,
         "received": 2,
         "missed": [],
+        "awaited": [],
     }
     found = passed(RECORD_OF_ADA, "health")
     assert (found.scores, found.training_loss, found.privacy_spent) == ({}, None, None)
