@@ -25,6 +25,7 @@ from p2pfl.plugins.operate.checks.broker_address import check_address
 from p2pfl.plugins.operate.checks.finding import Finding, Report, ok, problem
 from p2pfl.plugins.operate.checks.neighbours import check_neighbours
 from p2pfl.privacy.keys import Roster
+from p2pfl.results.lock import PEER_LOCK
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
@@ -65,6 +66,9 @@ async def examine(
     )
     if device is not None and device.peer:
         device.check_files(report)
+        with suppress(InputError):  # a run of another experiment
+            if (last := last_run(str(runs), device.experiment, peer=device.peer)) is not None:
+                report.add(machine.check_data_file(device.experiment, peer=device.peer, lock=last / PEER_LOCK))
         parameters = device.parameters
     report.add(machine.check_memory(parameters), machine.check_disk(runs, parameters))
     if device is not None:

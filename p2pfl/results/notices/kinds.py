@@ -912,6 +912,24 @@ class DataUnreadable(Notice, frozen=True, kw_only=True):
         return f"goes on with the rows that it has in round {self.round + 1}, because {self.message}"
 
 
+class DataOutdated(Notice, frozen=True, kw_only=True):
+    """The data file of a peer has changed since the peer read it, and ``data.refresh`` is not set.
+
+    Attributes
+    ----------
+    round
+        Round before which it was seen.
+    """
+
+    round: int
+
+    def __str__(self) -> str:
+        return (
+            f"its data file has changed since it was read, as seen before round {self.round + 1}; set data.refresh to "
+            "use new rows, or begin another run with them"
+        )
+
+
 class DataReplaced(Notice, frozen=True, kw_only=True):
     """The data of a peer that resumes do not begin with the rows of its checkpoint, as when the oldest rows have left.
 

@@ -67,6 +67,7 @@ KEPT_BACK = {
     "telemetry_stopped": "nobody can look",
     "data_read": "loss and drift of new rows concern their owner",
     "data_unreadable": "it contains the message of an error",
+    "data_outdated": "it concerns the owner of the data",
     "data_replaced": "it concerns the owner of the data",
     "change_taken": "the operator has the peer's own answer",
     "change_refused": "it contains the message of an error",
