@@ -260,9 +260,10 @@ class Rounds:
     async def read_again(self, round: int, state: State) -> None:
         """Read the peer's data again before a round, if that is due; data that cannot be read are kept as they were."""
         before = self.data
-        if before.files and not self._outdated and await asyncio.to_thread(before.outdated):
-            self._outdated = True
-            self.parts.notify(DataOutdated(peer=self.parts.name, round=round))
+        if before.files and not self._outdated:
+            self._outdated = bool(await asyncio.to_thread(before.outdated))
+            if self._outdated:
+                self.parts.notify(DataOutdated(peer=self.parts.name, round=round))
         if not before.due(round):
             return
         data, failed = await asyncio.to_thread(before.again, round)
