@@ -711,12 +711,15 @@ class PeerAnnounced(Notice, frozen=True, kw_only=True):
         ``up``; ``left`` after a goodbye; ``dead`` if the broker lost it.
     done
         Whether it left after all rounds.
+    rounds
+        Number of rounds of its run, which a change of the swarm may have set; 0 without an end, ``None`` if unknown.
     """
 
     severity = "info"
 
     status: Literal["up", "left", "dead"]
     done: bool = False
+    rounds: int | None = None
 
     def __str__(self) -> str:
         if self.status == "left":
