@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import os
 import posixpath
 import re
@@ -37,6 +38,7 @@ ROOMS = (
     ("learning", "Learners: training on the data of one or many peers."),
     ("core.neighbourhood", "The interface between an algorithm and the network."),
     ("topology", "Graphs, mixing weights and their spectra."),
+    ("plugins.exact", "Models from totals; their parameters are `model.options`."),
     ("data", "Data sets and how peers share them."),
     ("privacy", "Masks, private noise and the release."),
     ("core.codecs", "Codecs for what peers send."),
@@ -375,11 +377,24 @@ def api() -> dict[str, str]:
     ]
     pages = {"reference/api.md": "\n\n".join(index) + "\n"}
     for room, about in ROOMS:
-        source = ROOT / "p2pfl" / room.replace(".", "/") / "__init__.py"
-        members = public(source) if source.is_file() else _module(room)
-        parts = [f"# p2pfl.{room}", about, *(f"::: {home}.{name}" for home, name in members if name not in rooms)]
-        pages[f"reference/api/{room}.md"] = "\n\n".join(parts) + "\n"
+        members = (f"::: {home}.{name}" for home, name in _members(room) if name not in rooms)
+        pages[f"reference/api/{room}.md"] = "\n\n".join([f"# p2pfl.{room}", about, *members]) + "\n"
     return pages
+
+
+@functools.cache
+def api_places() -> dict[str, str]:
+    """Return where the Python API describes the first public name of each source file."""
+    places: dict[str, str] = {}
+    for room, _ in ROOMS:
+        for home, name in _members(room):
+            places.setdefault(f"{home.replace('.', '/')}.py", f"docs/reference/api/{room}.md#{home}.{name}")
+    return places
+
+
+def _members(room: str) -> list[tuple[str, str]]:
+    source = ROOT / "p2pfl" / room.replace(".", "/") / "__init__.py"
+    return public(source) if source.is_file() else _module(room)
 
 
 def _module(room: str) -> list[tuple[str, str]]:
@@ -408,17 +423,22 @@ def address() -> str:
 
 
 def repository_links(markdown: str, place: str, *, host: str) -> str:
-    """Return a page whose links to files that are not on the site lead to the repository.
+    """Return a page whose links to files that are not on the site lead to the Python API or to the repository.
 
     Examples
     --------
     >>> repository_links("[a](../notes/a.md#b), [c](../index.md)", "tutorials/x.md", host="https://host")
     '[a](https://host/blob/main/docs/notes/a.md#b), [c](../index.md)'
+    >>> repository_links("[a](../p2pfl/plugins/exact/boosting.py)", "x.md", host="https://host")
+    '[a](reference/api/plugins.exact.md#p2pfl.plugins.exact.boosting.Boosting)'
     """
+    folder = posixpath.join("docs", posixpath.dirname(place))
 
     def led(link: re.Match[str]) -> str:
         path, anchor = link.groups()
-        file = posixpath.normpath(posixpath.join("docs", posixpath.dirname(place), path))
+        file = posixpath.normpath(posixpath.join(folder, path))
+        if file in api_places():
+            return f"]({posixpath.relpath(api_places()[file], folder)})"
         on_site = file.startswith("docs/") and not file.startswith("docs/notes/")
         return link[0] if on_site else f"]({host}/blob/main/{file}{anchor or ''})"
 
