@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import p2pfl
 from p2pfl import topology as graphs
+from p2pfl.cli.folders import peer_started
 from p2pfl.cli.running.following import experiment_in, last_run
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, read
@@ -25,7 +26,6 @@ from p2pfl.plugins.operate.checks.broker_address import check_address
 from p2pfl.plugins.operate.checks.finding import Finding, Report, ok, problem
 from p2pfl.plugins.operate.checks.neighbours import check_neighbours
 from p2pfl.privacy.keys import Roster
-from p2pfl.results.lock import PEER_LOCK
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
@@ -68,7 +68,7 @@ async def examine(
         device.check_files(report)
         with suppress(InputError):  # a run of another experiment
             if (last := last_run(str(runs), device.experiment, peer=device.peer)) is not None:
-                report.add(machine.check_data_file(device.experiment, peer=device.peer, lock=last / PEER_LOCK))
+                report.add(machine.check_data_file(device.experiment, peer=device.peer, since=peer_started(last)))
         parameters = device.parameters
     report.add(machine.check_memory(parameters), machine.check_disk(runs, parameters))
     if device is not None:

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
 from examined import sole
+from p2pfl.cli.folders import peer_started
 from p2pfl.experiment import plan, read, schema
 from p2pfl.plugins.operate.checks import identity_checks, machine
 from p2pfl.privacy.keys import Roster
@@ -67,7 +68,7 @@ def test_a_table_that_grew_while_its_peer_runs_is_named(tmp_path):
     refreshed = read({}, changes=["data.name=table", "data.split=iid", "data.refresh=2", options])
 
     def status(of):
-        found = machine.check_data_file(of, peer="peer0", lock=lock)
+        found = machine.check_data_file(of, peer="peer0", since=peer_started(tmp_path))
         return None if found is None else found.status
 
     assert status(experiment) is None  # nobody runs

@@ -19,7 +19,6 @@ from p2pfl.core.tensors import TORCH_INSTALLED, torch
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.accounts import file_states
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning
-from p2pfl.results.lock import alive
 
 OLDEST_TORCH = (2, 6)
 """Oldest version of torch that pyproject.toml permits."""
@@ -43,18 +42,18 @@ CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ."""
 
 
-def check_data_file(experiment: Experiment, *, peer: str, lock: Path) -> Finding | None:
+def check_data_file(experiment: Experiment, *, peer: str, since: int | None) -> Finding | None:
     """Check whether the peer that runs here has read its data file as it is; ``None`` if none runs, or it has.
 
     Parameters
     ----------
     experiment, peer
         Its experiment and its name.
-    lock
-        File that the process of the peer wrote when it started.
+    since
+        When its process started, in nanoseconds since 1970; ``None`` if none runs.
     """
     state = file_states(experiment, [peer]).get(peer)
-    if state is None or experiment.data.refresh is not None or not alive(lock) or state[1] <= lock.stat().st_mtime_ns:
+    if state is None or experiment.data.refresh is not None or since is None or state[1] <= since:
         return None
     text = (
         "the data file has changed since the peer that runs here read it; set data.refresh to use new rows, or begin "
