@@ -168,6 +168,8 @@ def _toml(value: Any) -> str:
 
 ALARMS = {"LossRose": "loss_rose"}
 """Events that ``summary.json`` repeats."""
+SCALARS = "text|integer|number|boolean"
+"""Types that stand in the schema alone."""
 
 
 def run_files() -> str:
@@ -178,13 +180,13 @@ def run_files() -> str:
     parts = [
         "# Files of a run",
         (
-            "This page is generated from the classes that write the files. [`schema.json`](../schema.json) is the same "
-            "as a JSON Schema, with all types; `p2pfl schema` prints it."
+            "This page is generated from the classes that write the files. [`schema.json`](../schema.json), which "
+            "`p2pfl schema` prints, is the same as a JSON Schema with all types."
         ),
         SCHEMA_DESCRIPTION,
         (
             "Each file has `schema`, the version of its format, which is 1. A field without a meaning is what its name "
-            "says, and one of a list without a value is text. What is unknown or does not apply is null."
+            "says; those in `_s` are seconds. What is unknown or does not apply is null."
         ),
     ]
     shown = set[str]()
@@ -215,8 +217,8 @@ def _fields(schema: dict[str, Any], above: list[tuple[str, str]]) -> str:
     """
     items, same = list[tuple[list[str], str]](), list[str]()
     for name, field in schema["properties"].items():
-        value, about = _json(field), field.get("description")
-        text = ("" if value == "text" else f" ({value})") + (f": {about}" if about else "")
+        value, about = re.sub(rf" of ({SCALARS})$", "", _json(field)), field.get("description")
+        text = ("" if re.fullmatch(SCALARS, value) else f" ({value})") + (f": {about}" if about else "")
         if (name, text) in above:
             same.append(f"`{name}`")
         elif items and items[-1][1] == text:
@@ -238,7 +240,7 @@ def _events(schemas: list[dict[str, Any]]) -> str:
     lines = [
         (
             "Each line has `kind`, `schema`, `time` in UTC, `peer` that reports it, and the fields of its kind. "
-            "Rounds and steps count from 0.\n"
+            "Rounds and steps count from 0; a `key` is a fingerprint, and a `message` a sentence.\n"
         )
     ]
     for schema in schemas:
@@ -323,12 +325,13 @@ def commands() -> str:
         with mock.patch.dict(os.environ, COLUMNS="80"):  # argparse wraps at the width of the terminal
             for action in actions:
                 action.help = action.help if action.required or not action.option_strings else argparse.SUPPRESS
-            usage = command.format_usage().replace(command.prog, f"{command.prog} [OPTIONS]")
+            usage = command.format_usage().removeprefix("usage: ")
             for action in actions:
                 here = helps[action.dest]
                 action.help = argparse.SUPPRESS if (_option(action)[0], here or "") in shared else here
             text = command.format_help().partition("\n\n")[2]
-        parts += [f"## p2pfl {name}", summary, f"```text\n{usage}\n{text}".rstrip() + "\n```"]
+            text = re.sub(r"^\n?(positional arguments|options):\n", "", text, flags=re.MULTILINE).rstrip()
+        parts += [f"## p2pfl {name}", summary, f"```text\n{usage}{text}".rstrip() + "\n```"]
         parts += [f"Also {', '.join(also)}."] if also else []
     return "\n\n".join(parts) + "\n"
 
