@@ -3,9 +3,9 @@
     | u8 5 | u32 stream | u64 sequence | u16 tags | tag of each neighbour | AES-256-GCM(sender key, message) |
 
 The sender key of a peer's incarnation is handed to each neighbour over their own edge. All of them hold it, so each
-neighbour believes only what carries a tag under a key of its own edge, see :mod:`p2pfl.network.protocol.wire.tags`.
-Nothing is stored before that. What is for one neighbour alone is sealed under a key of their edge, both incarnations
-and the direction, with a number that counts up:
+neighbour believes only what carries a tag under a key of its own edge, see
+:mod:`p2pfl.network.protocol.wire.wire_codec`. Nothing is stored before that. What is for one neighbour alone is sealed
+under a key of their edge, both incarnations and the direction, with a number that counts up:
 
     | u8 6 | u64 number | AES-256-GCM(key of the edge, message) |
 
@@ -20,18 +20,18 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PrivacyError
+from p2pfl.network.protocol.wire.bounds import MAX_TAGS, TAG_BYTES
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
-from p2pfl.network.protocol.wire.tags import (
-    MAX_TAGS,
-    TAG_BYTES,
+from p2pfl.network.protocol.wire.wire_codec import (
     SealedParts,
     add_tags,
     authentic,
     contains,
+    decode,
+    encode,
     parts,
     tag_statement,
 )
-from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import (
     Announced,
     ExchangeKey,

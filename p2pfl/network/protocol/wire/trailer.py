@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import blake3
 
@@ -52,13 +53,11 @@ class Checksum:
     """128 bits of BLAKE3, which guard against mistakes, not against forgery: anybody can compute them."""
 
     size: int = CHECKSUM_BYTES
+    start: ClassVar[int] = 0
 
-    def begin(self) -> Hash:
-        """Start to hash a message."""
-        return blake3.blake3()
-
-    def end(self, digest: bytes) -> bytes:
-        """Return the first half of the hash."""
+    def end(self, start: bytes, digest: bytes) -> bytes:
+        """Return the first half of the hash of the message; it keeps no start as it is."""
+        del start
         return digest[: self.size]
 
     def statement(self, message: memoryview) -> bytes:
@@ -93,20 +92,17 @@ class Signature:
     public: bytes
     identity: Identity | None = None
     size: int = SIGNATURE_BYTES
+    start: ClassVar[int] = START
 
     @staticmethod
     def of(swarm: str, peer: str, incarnation: int, *, public: bytes, identity: Identity | None = None) -> Signature:
         """Return the trailer of a peer's models in one of its incarnations."""
         return Signature(f"{swarm}/{peer}/{incarnation:x}/", public, identity)
 
-    def begin(self) -> Hash:
-        """Start to hash a message."""
-        return _Statement(self.context.encode())
-
-    def end(self, digest: bytes) -> bytes:
-        """Sign."""
+    def end(self, start: bytes, digest: bytes) -> bytes:
+        """Sign the start of a message and the hash of the rest."""
         assert self.identity is not None, "only the sender signs"  # noqa: S101 (a mistake of ours)
-        return self.identity.sign(digest, domain=_DOMAIN)
+        return self.identity.sign(self.context.encode() + start + digest, domain=_DOMAIN)
 
     def statement(self, message: memoryview) -> bytes:
         """Return what is signed of a message that is there as a whole."""
@@ -117,31 +113,6 @@ class Signature:
         if not verify(self.public, digest, trailer, domain=_DOMAIN):
             raise DecodeError("the signature is not that of the sender, or the model was changed on the way")
 
-
-class _Statement:
-    """Gathers what is signed as a message goes by."""
-
-    def __init__(self, context: bytes) -> None:
-        self._context = context
-        self._start = bytearray()
-        self._rest = blake3.blake3()
-
-    def update(self, data: memoryview, /) -> None:
-        room = START - len(self._start)
-        self._start += data[:room]
-        self._rest.update(data[room:])
-
-    def copy(self) -> _Statement:
-        copied = _Statement(self._context)
-        copied.__dict__.update(_start=self._start.copy(), _rest=self._rest.copy())
-        return copied
-
-    def digest(self) -> bytes:
-        return self._context + bytes(self._start) + self._rest.digest()
-
-
-Hash = blake3.blake3 | _Statement
-"""Hash of a message that goes by."""
 
 Trailer = Checksum | Signature
 """Trailer of the models of one sender."""

@@ -15,11 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
+import blake3
 import msgspec
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError, InputError
-from p2pfl.core.rows import Rows, raw
+from p2pfl.core.rows import Rows
 from p2pfl.core.tensors import TORCH_INSTALLED, torch
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import HEAD
@@ -130,6 +131,8 @@ def encode_row(
 ) -> tuple[bytes | memoryview, bytes | memoryview]:
     """Return the head and the numbers of a row ``[P]``; the numbers are a view, not a copy, unless they are compressed.
 
+    The row lies in the CPU's memory in one piece, as :meth:`p2pfl.core.neighbourhood.Released.row` returns it.
+
     Examples
     --------
     >>> head, numbers = encode_row(torch.ones(3), round=4, step=0)
@@ -137,7 +140,7 @@ def encode_row(
     >>> read_row(message).row
     tensor([1., 1., 1.])
     """
-    numbers: bytes | memoryview = raw(row)
+    numbers: bytes | memoryview = memoryview(row.view(torch.uint8).numpy())  # type: ignore[arg-type]
     squeezed = None if zstd is None else zstd.squeeze(numbers)
     smaller = squeezed is not None and len(squeezed) < len(numbers)
     named: Any = NAMES[row.dtype]
@@ -181,12 +184,13 @@ class Pieces:
         self.left = sum(len(part) for part in parts) + trailer.size
         self._parts = Encoded(parts)
         self._place = 0, 0  # which part is next, and from which of its bytes on
-        self._digest = trailer.begin()
+        self._start = bytearray()  # the bytes that the trailer states as they are
+        self._digest = blake3.blake3()  # of all bytes after them
         self._ended = False  # True once the trailer is one of the parts
 
     def __deepcopy__(self, memo: object) -> Pieces:
         copied = copy.copy(self)
-        copied.__dict__["_digest"] = self._digest.copy()
+        copied.__dict__.update(_start=self._start.copy(), _digest=self._digest.copy())
         return copied
 
     def __iter__(self) -> Self:
@@ -210,11 +214,13 @@ class Pieces:
         """Return up to so many of the next bytes, at least one unless a part is empty."""
         number, start = self._place
         if number == len(self._parts) and not self._ended:
-            self._parts = Encoded((*self._parts, self.trailer.end(self._digest.digest())))
+            self._parts = Encoded((*self._parts, self.trailer.end(bytes(self._start), self._digest.digest())))
             self._ended = True  # the trailer itself is not hashed
         part = memoryview(self._parts[number])[start : start + most]
         if not self._ended:
-            self._digest.update(part)
+            room = self.trailer.start - len(self._start)
+            self._start += part[:room]
+            self._digest.update(part[room:])
         end = start + len(part)
         self._place = (number, end) if end < len(self._parts[number]) else (number + 1, 0)
         return part
