@@ -15,7 +15,9 @@ class ForgetOptions(OutputOptions, AccountingOptions, TrustOptions):
 
     run: Annotated[list[str], Argument("the run directory, or with --check each forgotten.json", "RUN")]
     peer: Annotated[list[str], Option("a peer that leaves (repeatable)", "PEER")]
-    rows: Annotated[str | None, Option("keys of people who withdraw, by owner: gone-{peer}.txt", "FILE")] = None
+    rows: Annotated[
+        str | None, Option("the file of each owner with the keys of people who have withdrawn: gone-{peer}.txt", "FILE")
+    ] = None
     start: Annotated[str | None, Option("start from this model, of a replay of the former run", "FILE")] = None
     replayed: Annotated[str | None, Option("run directory of the replay of live peers", "RUN")] = None
     ask: Annotated[str | None, Option("only write a request to leave, signed by --key", "FILE")] = None
@@ -26,7 +28,9 @@ class ForgetOptions(OutputOptions, AccountingOptions, TrustOptions):
     key: Annotated[str | None, Option("private key that signs the certificate, or the request", "FILE")] = None
     html: Annotated[str | None, Option("write the certificate as a page", "FILE")] = None
     keep: Annotated[bool, Option("keep the models of the old run, which the certificate then says")] = False
-    check: Annotated[bool, Option("check the certificates of all peers, and the --request")] = False
+    check: Annotated[
+        bool, Option("check the certificates of all peers; with --request, whether it is one to leave this run")
+    ] = False
     roster: Annotated[str | None, Option("the public keys of all peers", "FILE")] = None
     opening: Annotated[str | None, Option("with --check: the key of the hash of withdrawn keys", "FILE")] = None
 
