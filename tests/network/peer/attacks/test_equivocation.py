@@ -64,7 +64,7 @@ def junk(name, life, neighbour):
 def under_a_key_of_its_own(name, life, neighbour):
     source = SecretSource()
     stranger = Envelope(name, life, None, SenderKey.draw(source, peer="mallory"), "")
-    yield stranger.seal(Chunk(life, 0, 0, 0, 0, 1000, memoryview(bytes(1000))))
+    yield stranger.seal(Chunk(life, 0, 0, 0, 0, 1000, data=memoryview(bytes(1000))))
     yield from map(stranger.seal, control(life, neighbour))
 
 
@@ -74,7 +74,7 @@ def control(life, neighbour):
 
 def in_the_clear(name, life, neighbour):
     del name
-    yield encode(Chunk(life, 0, 0, 0, 0, 1000, memoryview(bytes(1000))))
+    yield encode(Chunk(life, 0, 0, 0, 0, 1000, data=memoryview(bytes(1000))))
     yield from map(encode, control(life, neighbour))
 
 
