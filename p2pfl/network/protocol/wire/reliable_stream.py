@@ -175,7 +175,7 @@ class _Chain:
     size: int = 0
     trailer: bytes = b""
 
-    def extend(self, piece: _Piece) -> None:
+    def add(self, piece: _Piece) -> None:
         """Add the next piece; one that does not follow the last one spoils the chain."""
         follows = piece.offset == self.size
         self.value = extend(self.value, piece.digest) if follows and self.value else b""
@@ -330,7 +330,7 @@ class Inbox:
         """Add a chunk that has arrived to the chain of its message."""
         piece = self._later.pop(sequence)
         if piece is not None:
-            piece.chain.extend(piece)
+            piece.chain.add(piece)
 
     def skip(self, tail: int) -> list[ModelMessage]:
         """Give up the chunks below ``tail``, which the sender has dropped; return the messages that are complete."""

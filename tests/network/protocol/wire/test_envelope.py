@@ -1,5 +1,6 @@
 """What neighbours seal, and everything an outsider, the broker or another neighbour may try with it."""
 
+import blake3
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -56,7 +57,7 @@ def test_a_neighbour_reads_what_was_sealed(message):
 def test_a_statement_has_tags_for_those_that_others_pass_it_on_to_and_none_of_them_seals_a_payload():
     ada, bob, eve = acquainted("ada", "bob", "eve")
     sealed = parts(ada.seal(PULSE, to=["bob"]), prefix=13)
-    for statement in (b"complete", sealed.prefix + bytes(sealed.ciphertext)):
+    for statement in (b"complete", sealed.prefix + encode(PULSE) + blake3.blake3(b"").digest()):
         tags = ada.tags(statement, to=["dan", "bob"])
         assert tags[:16] == bytes(16)
         assert bob.has_tagged("ada", statement, tags)
@@ -433,13 +434,14 @@ def test_what_no_neighbour_has_encrypted_is_not_authentic():
     ada, bob = acquainted("ada", "bob")
     payload = bytearray(ada.seal(CHUNK))
     payload[-1] ^= 1
-    with pytest.raises(AuthenticityError, match="encrypted"):
+    with pytest.raises(AuthenticityError, match="not those that their sender sealed"):
         bob.open("ada", payload)
 
 
 @pytest.mark.parametrize(
     "change",
     [{"offset": 20}, {"total": 101}, {"first": 5}, {"trailer": b"x" * 64}, {"data": memoryview(b"a row's byteS")}],
+    ids=lambda change: next(iter(change)),
 )
 def test_a_neighbour_that_encrypts_a_changed_chunk_under_its_genuine_tags_is_not_believed(change):
     ada, bob, eve = acquainted("ada", "bob", "eve")
