@@ -63,9 +63,9 @@ class FittedCoefficient:
         Null for a feature that others determine.
     error
     z
-        Wald's statistic, which has a t distribution where the regression has degrees of freedom.
+        Wald's statistic; with degrees of freedom, it has a t distribution.
     p
-        Its two-sided p-value.
+        Two-sided.
     low, high
     """
 

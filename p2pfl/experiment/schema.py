@@ -483,10 +483,9 @@ class LearningSettings(Section, frozen=True):
         Largest L2 norm of a batch's gradient, before terms that the algorithm adds; with ``example_noise`` that of each
         sample's gradient, 1 by default.
     schedule
-        A scheduler of torch.optim.lr_scheduler; a ``package.module:function`` of any of ``round``, ``step`` and
-        ``steps`` that returns a factor of ``rate``; or a table: its ``name`` and ``options``, ``by = "step"`` to call
-        it at each optimiser step, counted over all rounds, instead of once per round, and ``warmup``, the optimiser
-        steps over which the rate rises linearly.
+        A scheduler of torch.optim.lr_scheduler or a ``package.module:function``, which gives a factor of ``rate``; or a
+        table: its ``name`` and ``options``, ``by`` (``"round"`` or ``"step"``, counted over all rounds), and
+        ``warmup``, optimiser steps over which the rate rises linearly.
     batch
         Samples per optimiser step.
     epochs
@@ -494,8 +493,8 @@ class LearningSettings(Section, frozen=True):
     steps
         Optimiser steps per round, instead of ``epochs``.
     stragglers
-        Share of the peers that do only a random part of a round's training; or a table of this ``share`` and
-        ``drop = true``, which leaves them out of the round.
+        Share of the peers that do a random part of a round's training; or a table of this ``share`` and ``drop =
+        true``, which leaves them out of the round.
     fraction
         Share of the peers in a round, for algorithms that allow it.
     weighted
@@ -503,7 +502,7 @@ class LearningSettings(Section, frozen=True):
     stop
         Convergence: stop when no peer's released model moves by more than this in a round.
     patience
-        Early stopping: end when no peer's validation loss has improved for so many rounds; each keeps its best model.
+        Early stopping: end when no peer's validation loss has improved for so many rounds.
     consensus
         After the last round, give all peers the exact mean of their releases, and score it on all test data.
     loss
@@ -515,11 +514,11 @@ class LearningSettings(Section, frozen=True):
         Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``, of
         all samples if it has the attribute ``whole``.
     without
-        Names of peers that take part in nothing: the run is the one that never had them, with all draws and the data of
-        the others as they were.
+        Peers that take part in nothing: the run is the one that never had them, with all draws and the data of the
+        others as they were.
     learner
-        A ``package.module:factory`` of a learner of your own; or a table of this ``name`` and ``options``, arguments of
-        the factory besides those of the keys above.
+        A ``package.module:factory`` of a learner of your own, or a table of this ``name`` and ``options``, its further
+        arguments.
     device
         ``auto``, or a device of torch.
     dtype
@@ -608,10 +607,10 @@ class CompressionSettings(Section, frozen=True):
         ``none``; ``float16`` or ``bfloat16``; differences from what was sent before: their largest numbers (``top_k``),
         random numbers (``random_k``), or all in few bits (``qsgd``, ``quantise``); or a ``package.module:Class``.
     options
-        Arguments of the class: ``share`` of the numbers that ``top_k`` and ``random_k`` send, ``levels`` of ``qsgd`` (7
-        take 4 bits, 127 take 8), ``bits`` of ``quantise`` and ``top_k``. Where differences travel also ``gamma``, how
-        far a peer moves towards what its neighbours sent, and ``refresh``, rounds between whole models, which repair
-        what lost messages left.
+        ``share`` of the numbers that ``top_k`` and ``random_k`` send, ``levels`` of ``qsgd`` (7 take 4 bits, 127 take
+        8), ``bits`` of ``quantise`` and ``top_k``. Where differences travel also ``gamma``, how far a peer moves
+        towards what its neighbours sent, and ``refresh``, rounds between whole models, which repair what lost messages
+        left.
     zstd
         Also compress without loss; works with every other setting.
     """
@@ -644,8 +643,8 @@ class PrivacySettings(Section, frozen=True):
         Who shares masks: the neighbours (``same``), or all peers (``complete``), which hides better and costs no gossip
         step.
     epsilon
-        Guarantee over the whole run: noise and mask are calibrated to it, or with ``noise`` the run stops before
-        exceeding it.
+        Guarantee over the whole run: noise and mask follow from it, or with ``noise`` the run stops before exceeding
+        it.
     delta
         Probability in the guarantee (epsilon, delta).
     colluders
@@ -655,14 +654,13 @@ class PrivacySettings(Section, frozen=True):
         hide it, else 1.
     departures
         What the others do when a peer disappears during a round under masks: ``wait`` for it, up to
-        ``transport.outage``, and play the round again; ``stop`` with the parameters from before the round; or
-        ``go_on`` and play it again without the peer, whose update this can show under ``noise`` alone. A malicious
-        peer can cause it.
+        ``transport.outage``, and play the round again; ``stop`` with the parameters from before it; or ``go_on``
+        without the peer, whose update this can show under ``noise`` alone. A malicious peer can cause it.
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget
-        File that lists the runs on the same data, and adds up what they spend, which ``epsilon`` bounds together;
-        beside the data file by default.
+        File that lists the runs on the same data and what they spend, which ``epsilon`` bounds together; beside the
+        data file by default.
     """
 
     mode: Reference = "none"
@@ -690,9 +688,9 @@ class RobustnessSettings(Section, frozen=True):
         ``none``, ``clipped_gossip``, ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum``, ``multi_krum``,
         which weight all models alike; or a ``package.module:Class``.
     options
-        Arguments of the class: ``attackers``, received models that may be Byzantine, 1 by default; ``radius``, how far
-        one model may pull the average (self_centred_clipping). With ``nearest = true``, the last four rules first
-        average each model with those nearest to it.
+        ``attackers``, received models that may be Byzantine, 1 by default; ``radius``, how far one model may pull the
+        average (self_centred_clipping). With ``nearest = true``, the last four rules first average each model with
+        those nearest to it.
     """
 
     rule: Reference = "none"

@@ -19,30 +19,30 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ----------
     schema
     time
-        In UTC; null in a simulation.
+        In UTC.
     peer
     round
         Counted from 0.
     scores
         On the test part: the score of ``summary.json`` and ``loss``; empty where the peer was not evaluated.
     training_loss
-        Mean loss of the last local epoch; null if the peer was absent.
+        Mean of the last local epoch.
     distance
-        L2 distance by which the last gossip step moved the model; zero at consensus.
+        By which the last gossip step moved the model (L2); zero at consensus.
     update
-        L2 distance by which local training moved it.
+        By which local training moved it, likewise.
     disagreement
-        L2 distance of the release from the mean of all peers. Simulations only.
+        Of the release from the mean of all peers, likewise. Simulations only.
     diversity
         Mean squared norm of all updates over the squared norm of their mean: 1 where all agree. Simulations only.
     mixed
-        Whether the scores are those of the model after the last gossip step.
+        Whether the scores are those after the last gossip step.
     mean_model
         Scores of the mean of all models. Simulations only.
     bytes_out
-        Bytes sent since the start of the run.
+        Sent since the start of the run.
     bytes_in
-        Bytes received, likewise.
+        Received, likewise.
     seconds_training
         Of this round.
     seconds_waiting
@@ -52,9 +52,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     missed
         Neighbours whose model did not arrive in time.
     privacy_spent
-        Epsilon so far against the broker and ``privacy.colluders`` peers; null without a claim.
+        Epsilon so far against the broker and ``privacy.colluders`` peers.
     counted
-        With ``simulation.devices``: true for an invited client that counts, false for one that is late.
+        With ``simulation.devices``: whether an invited client counts, or is late.
     clock
         With ``simulation.devices``: virtual seconds from the start of the run to the end of the round.
     """
