@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from benchmarks.timing import pair
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
-from p2pfl.network.protocol.wire.tags import add_tags, authentic, digest_of, parts
-from p2pfl.network.protocol.wire.wire_codec import encode, split
+from p2pfl.network.protocol.wire.wire_codec import add_tags, authentic, digest_of, encode, parts, split
 from p2pfl.privacy.keys import ExchangeKey, Identity, SecretSource, SenderKey, verify
 
 SIZES = (4_000_000, 50_000_000)

@@ -703,14 +703,15 @@ class AttackSettings(Section, frozen=True):
     Attributes
     ----------
     name
-        ``alie``, ``ipm`` and ``dissensus`` know all honest models; only ``simulate`` can run them.
+        ``sign_flip``, ``scaled``, ``random``, ``label_flip``; ``alie``, ``ipm``, ``dissensus``, which know all honest
+        models, so that only ``simulate`` can run them; or a ``package.module:function``.
     peers
         Names of the peers that attack; or their share, drawn from the seed.
     scale
         Strength; by default that of its paper.
     """
 
-    name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
+    name: Reference = "none"
     peers: Annotated[float, Meta(ge=0, lt=1)] | tuple[str, ...] = 0.2
     scale: Positive | None = None
 

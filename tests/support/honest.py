@@ -18,6 +18,7 @@ from model_messages import digest_in
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.network.protocol.wire.bounds import TAG_BYTES
 from p2pfl.network.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
 from p2pfl.network.protocol.wire.messages import (
     Account,
@@ -35,7 +36,6 @@ from p2pfl.network.protocol.wire.messages import (
 )
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
 from p2pfl.network.protocol.wire.sum_messages import OfSums, RollCall, sum_statement
-from p2pfl.network.protocol.wire.tags import TAG_BYTES, add_tags, parts
 from p2pfl.network.protocol.wire.total_messages import (
     Abort,
     Again,
@@ -58,7 +58,7 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Vote,
     draw_committee,
 )
-from p2pfl.network.protocol.wire.wire_codec import decode, encode
+from p2pfl.network.protocol.wire.wire_codec import add_tags, decode, encode, parts
 from p2pfl.network.protocol.wire.wire_rows import encode_row, head_of, read_row
 
 # ---------------------------------------------------------------------- verdicts

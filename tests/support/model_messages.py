@@ -3,9 +3,8 @@
 import blake3
 
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
-from p2pfl.network.protocol.wire.tags import digest_of
 from p2pfl.network.protocol.wire.trailer import CHECKSUM
-from p2pfl.network.protocol.wire.wire_codec import split
+from p2pfl.network.protocol.wire.wire_codec import digest_of, split
 
 CREDIT = 10**6
 """Chunks, more than any test sends."""

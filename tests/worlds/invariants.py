@@ -26,8 +26,8 @@ from p2pfl.network.protocol.ledgers.page import Rows as Beside
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.wire.envelope import PLACE
 from p2pfl.network.protocol.wire.reliable_stream import Outbox
-from p2pfl.network.protocol.wire.tags import parts
 from p2pfl.network.protocol.wire.trailer import SignedStatement
+from p2pfl.network.protocol.wire.wire_codec import parts
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope

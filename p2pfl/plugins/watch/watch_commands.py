@@ -38,7 +38,10 @@ class WatchOptions(JsonOptions, ExperimentOptions):
     speed: Annotated[float | None, Option("speed of the replay (default: 1)", "X", _speed)] = None
     sink: Annotated[
         list[str],
-        Option("call this function of your own with each record and notice; again for more", "MODULE:FUNCTION"),
+        Option(
+            "call this function, or an installed one by its name, with each record and notice; again for more",
+            "MODULE:FUNCTION",
+        ),
     ]
     once: Annotated[bool, Option("print the state as text and end")] = False
 

@@ -35,7 +35,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import (
     outcome,
 )
 from p2pfl.network.protocol.agreement.turns import turn
-from p2pfl.network.protocol.wire.tags import TAG_BYTES
+from p2pfl.network.protocol.wire.bounds import TAG_BYTES
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,
     Agreed,

@@ -3,9 +3,9 @@
     | u8 5 | u32 stream | u64 sequence | u16 tags | tag of each neighbour | AES-256-GCM(sender key, message) |
 
 The sender key of a peer's incarnation is handed to each neighbour over their own edge. All of them hold it, so each
-neighbour believes only what carries a tag under a key of its own edge, see :mod:`p2pfl.network.protocol.wire.tags`.
-Nothing is stored before that. What is for one neighbour alone is sealed under a key of their edge, both incarnations
-and the direction, with a number that counts up:
+neighbour believes only what carries a tag under a key of its own edge, see
+:mod:`p2pfl.network.protocol.wire.wire_codec`. Nothing is stored before that. What is for one neighbour alone is sealed
+under a key of their edge, both incarnations and the direction, with a number that counts up:
 
     | u8 6 | u64 number | AES-256-GCM(key of the edge, message) |
 
@@ -22,18 +22,20 @@ from dataclasses import dataclass, field
 import blake3
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PrivacyError
+from p2pfl.network.protocol.wire.bounds import MAX_TAGS, TAG_BYTES
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
-from p2pfl.network.protocol.wire.tags import (
-    MAX_TAGS,
-    TAG_BYTES,
+from p2pfl.network.protocol.wire.wire_codec import (
     add_tags,
     authentic,
     contains,
+    decode,
     digest_of,
+    encode,
+    encode_parts,
     parts,
+    split,
     tag_statement,
 )
-from p2pfl.network.protocol.wire.wire_codec import decode, encode, encode_parts, split
 from p2pfl.privacy.keys import (
     Announced,
     ExchangeKey,
@@ -222,7 +224,7 @@ class Envelope:
         if isinstance(message, Chunk):
             if (message.phase, message.sequence) != (stream, sequence):
                 raise DecodeError("the chunk is in the place of another chunk")
-            message.with_digest(hashed)
+            vars(message)["digest"] = hashed
         elif isinstance(message, ForOne):
             raise DecodeError("a message for one neighbour was sent to all")
         elif stream != CONTROL:

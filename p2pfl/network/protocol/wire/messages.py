@@ -298,13 +298,8 @@ class Chunk(bounds.WithData, frozen=True, tag="chunk", dict=True):
 
     @cached_property
     def digest(self) -> bytes:
-        """BLAKE3 of the data, computed once for tags and trailer."""
+        """BLAKE3 of the data for tags and trailer; who has computed it sets it, and a changed copy drops it."""
         return blake3.blake3(self.data).digest()
-
-    def with_digest(self, digest: bytes) -> Chunk:
-        """Return the chunk with the digest of its data, where that is known; a changed copy drops it."""
-        vars(self)["digest"] = digest
-        return self
 
 
 Challenge = Annotated[bytes, msgspec.Meta(max_length=16)]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.message_memory import MessageMemory
 from p2pfl.network.protocol.wire.messages import Ack, Chunk
-from p2pfl.network.protocol.wire.trailer import CHECKSUM, NO_PIECES, Trailer, extend
-from p2pfl.network.protocol.wire.wire_rows import ModelMessage, Pieces
+from p2pfl.network.protocol.wire.trailer import CHECKSUM, Trailer
+from p2pfl.network.protocol.wire.wire_rows import NO_PIECES, ModelMessage, Pieces, extend
 
 RESEND = 64
 """Maximum number of missing chunks that one acknowledgement requests."""
@@ -156,7 +156,9 @@ class Outbox:
         message.chain = extend(message.chain, digest)
         trailer = b"" if message.pieces.left else self._trailer(message)
         place = self.incarnation, self.phase, self.head, message.first, offset, message.total
-        return Chunk(*place, trailer, piece).with_digest(digest)
+        chunk = Chunk(*place, trailer, piece)
+        vars(chunk)["digest"] = digest
+        return chunk
 
     def _trailer(self, message: _Cut) -> bytes:
         """Return the trailer of a message of which all pieces are cut."""
@@ -174,13 +176,6 @@ class _Chain:
     value: bytes = NO_PIECES
     size: int = 0
     trailer: bytes = b""
-
-    def add(self, piece: _Piece) -> None:
-        """Add the next piece; one that does not follow the last one spoils the chain."""
-        follows = piece.offset == self.size
-        self.value = extend(self.value, piece.digest) if follows and self.value else b""
-        self.size += piece.size
-        self.trailer = piece.trailer
 
 
 class _Piece(NamedTuple):
@@ -327,10 +322,14 @@ class Inbox:
         return ended
 
     def _chain(self, sequence: int) -> None:
-        """Add a chunk that has arrived to the chain of its message."""
+        """Add a chunk that has arrived to the chain of its message, which one that follows no other spoils."""
         piece = self._later.pop(sequence)
         if piece is not None:
-            piece.chain.add(piece)
+            chain = piece.chain
+            follows = piece.offset == chain.size
+            chain.value = extend(chain.value, piece.digest) if follows and chain.value else b""
+            chain.size += piece.size
+            chain.trailer = piece.trailer
 
     def skip(self, tail: int) -> list[ModelMessage]:
         """Give up the chunks below ``tail``, which the sender has dropped; return the messages that are complete."""

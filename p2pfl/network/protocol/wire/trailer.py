@@ -4,16 +4,14 @@ It covers the chain of the hashes of all pieces that the model was cut into, in 
 
     chain = BLAKE3(chain of the pieces before, BLAKE3(piece)), of no pieces 32 zeros
 
-A receiver has hashed each piece anyway when it looked for its tag (:mod:`p2pfl.network.protocol.wire.tags`), so each
-model is hashed once. Two models have different chains, but one model that is cut in two ways has two: a peer cuts all
-models of an incarnation to one size.
+A receiver has hashed each piece anyway when it looked for its tag (:mod:`p2pfl.network.protocol.wire.wire_codec`), so
+each model is hashed once. Two models have different chains, but one model that is cut in two ways has two: a peer cuts
+all models of an incarnation to one size.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import blake3
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.privacy.keys import Identity, verify
@@ -23,21 +21,6 @@ START = 64
 
 CHECKSUM_BYTES = 16
 """Bytes of a checksum."""
-
-NO_PIECES = bytes(32)
-"""Chain of a message of which no piece has been hashed."""
-
-
-def extend(chain: bytes, digest: bytes) -> bytes:
-    """Return the chain with the BLAKE3 hash of the next piece.
-
-    Examples
-    --------
-    >>> one, other = blake3.blake3(b"one").digest(), blake3.blake3(b"other").digest()
-    >>> extend(extend(NO_PIECES, one), other) == extend(extend(NO_PIECES, other), one)
-    False
-    """
-    return blake3.blake3(chain + digest).digest()
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
+import blake3
 import msgspec
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError, InputError
-from p2pfl.core.rows import Rows, raw
+from p2pfl.core.rows import Rows
 from p2pfl.core.tensors import TORCH_INSTALLED, torch
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import HEAD
@@ -27,6 +28,9 @@ from p2pfl.network.protocol.wire.trailer import CHECKSUM, START, SignedStatement
 T = TypeVar("T")
 
 ALIGNMENT = 64
+
+NO_PIECES = bytes(32)
+"""Chain of a message of which no piece has been hashed."""
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -147,13 +151,15 @@ def encode_row(
 ) -> tuple[bytes | memoryview, bytes | memoryview]:
     """Return the head and the numbers of a row ``[P]``; the numbers are a view, not a copy, unless they are compressed.
 
+    The row lies in the CPU's memory in one piece, as :meth:`p2pfl.core.neighbourhood.Released.row` returns it.
+
     Examples
     --------
     >>> head, numbers = encode_row(torch.ones(3), round=4, step=0)
     >>> len(head), len(numbers)
     (64, 12)
     """
-    numbers: bytes | memoryview = raw(row)
+    numbers: bytes | memoryview = memoryview(row.view(torch.uint8).numpy())  # type: ignore[arg-type]
     squeezed = None if zstd is None else zstd.squeeze(numbers)
     smaller = squeezed is not None and len(squeezed) < len(numbers)
     named: Any = NAMES[row.dtype]
@@ -170,6 +176,18 @@ class Encoded(tuple[bytes | memoryview, ...]):
 
     def __deepcopy__(self, memo: object) -> Encoded:
         return self
+
+
+def extend(chain: bytes, digest: bytes) -> bytes:
+    """Return the chain with the BLAKE3 hash of the next piece.
+
+    Examples
+    --------
+    >>> one, other = blake3.blake3(b"one").digest(), blake3.blake3(b"other").digest()
+    >>> extend(extend(NO_PIECES, one), other) == extend(extend(NO_PIECES, other), one)
+    False
+    """
+    return blake3.blake3(chain + digest).digest()
 
 
 class Pieces:

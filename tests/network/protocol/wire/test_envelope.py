@@ -12,9 +12,8 @@ from p2pfl.core.errors import AuthenticityError, DecodeError
 from p2pfl.network.protocol.wire.envelope import MAX_SEQUENCE, OVERHEAD, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Key, Pulse
 from p2pfl.network.protocol.wire.sum_messages import Ready, RollCall
-from p2pfl.network.protocol.wire.tags import add_tags, parts
 from p2pfl.network.protocol.wire.total_messages import Subtotal
-from p2pfl.network.protocol.wire.wire_codec import decode, encode
+from p2pfl.network.protocol.wire.wire_codec import add_tags, decode, encode, parts
 from p2pfl.plugins.audit.live.tap import EncryptionRecord, record_ciphers
 from p2pfl.privacy.keys import ExchangeKey, SeededSource, SenderKey
 

@@ -9,7 +9,7 @@ from effort import MANY
 from model_messages import message_of
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError
-from p2pfl.core.rows import narrow
+from p2pfl.core.neighbourhood import Released
 from p2pfl.network.protocol.wire import wire_rows
 from p2pfl.network.protocol.wire.trailer import Checksum
 from p2pfl.network.protocol.wire.wire_rows import DTYPES, Pieces, encode_row, read_row, row_bytes
@@ -113,9 +113,10 @@ def test_hostile_rows_raise_decode_error_and_nothing_else(data):
 
 
 def test_integers_travel_in_four_bytes_where_they_fit():
-    assert narrow(torch.tensor([2**31 - 1, -(2**31)])).dtype == torch.int32
-    assert narrow(torch.tensor([2**31, 0])).dtype == torch.int64
-    assert narrow(torch.tensor([1.0])).dtype == torch.float32
+    stack = Released(torch.tensor([[2**31 - 1, -(2**31)], [2**31, 0]]), grid=0, dtype=torch.float32)
+    assert stack.row(0).dtype == torch.int32
+    assert stack.row(1).dtype == torch.int64
+    assert Released(torch.tensor([[1.0]])).row(0).dtype == torch.float32
 
 
 def test_a_squeezed_row_comes_back_and_takes_less():
