@@ -217,6 +217,8 @@ class MessageReceiver:
             return
         head, row, signed = model.head, model.row, model.statement
         verdict = shared.mailbox.deliver(sender, head, row, signed=signed if shared.codec.identity else None)
+        if verdict == "kept" and (head.round, head.step) == shared.mailbox.gossip_step:
+            shared.mailbox.arrived[sender] = shared.now
         late = verdict == "late" and shared.ledgers.late(sender, Delivery(head, row))
         if verdict == "kept" and shared.timeouts.pace.quantile < 1:
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
