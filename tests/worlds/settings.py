@@ -208,7 +208,7 @@ class Plans:
     """Settings resolved, each once: peers of all worlds share what does not change."""
 
     known: dict[Setting, Plan] = field(default_factory=dict)
-    data: dict[int, Federation] = field(default_factory=dict)  # by number of peers, which alone they depend on
+    data: dict[object, Federation] = field(default_factory=dict)  # by peers, on which alone they depend
 
     def of(self, setting: Setting, *, seed: int) -> Plan:
         """The plan of a setting, with the goals of a seed."""
