@@ -3,13 +3,14 @@
 import gc
 import math
 import os
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import torch
-from _pytest.doctest import DoctestModule
+from _pytest.doctest import DoctestItem, DoctestModule
 from hypothesis import settings
 
 import p2pfl
@@ -77,7 +78,10 @@ def pytest_collection_modifyitems(items):
     """
     sampled = defaultdict(list)
     for item in items:
-        for missing in {name for mark in item.iter_markers("plugin") for name in mark.args} - PLUGINS:
+        needed = {name for mark in item.iter_markers("plugin") for name in mark.args}
+        if isinstance(item, DoctestItem):
+            needed |= {*re.findall(r">>> from p2pfl\.plugins\.(\w+)", item.dtest.docstring)}
+        for missing in needed - PLUGINS:
             item.add_marker(pytest.mark.skip(f"p2pfl.plugins.{missing} is not installed"))
         if item.get_closest_marker("sampled"):
             sampled[item.nodeid.partition("[")[0]].append(item)
