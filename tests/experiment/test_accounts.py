@@ -179,7 +179,11 @@ def test_one_spent_file_stops_all_peers_before_any_account_is_charged(folders):
     assert [*(folders / "own").rglob("*.budget.jsonl")] == [path]
 
 
-UNPRICED = [TRAINED, TRAINED | {"privacy": {"mode": "pairwise"}}, DESCRIBED]
+UNPRICED = [
+    TRAINED,
+    TRAINED | {"privacy": {"mode": "pairwise"}},
+    pytest.param(DESCRIBED, marks=pytest.mark.plugin("exact")),
+]
 
 
 @pytest.mark.parametrize("changes", UNPRICED, ids=["plain", "masks", "description"])
@@ -247,6 +251,7 @@ def described(cells, **privacy):
 
 
 @pytest.mark.slow
+@pytest.mark.plugin("exact")
 def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_left(cells, tmp_path):
     first = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
     second = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
@@ -262,6 +267,7 @@ def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_le
     assert len(costs(tmp_path / "peer0.csv.budget.jsonl")) == 2
 
 
+@pytest.mark.plugin("exact")
 def test_what_totals_have_spent_is_said_before_the_next(cells):
     described(cells, noise=2.0, epsilon=1.2)
     wanted = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "epsilon": 1.2}
@@ -271,6 +277,7 @@ def test_what_totals_have_spent_is_said_before_the_next(cells):
     assert warning.endswith("and privacy.epsilon permits no further round")
 
 
+@pytest.mark.plugin("exact")
 def test_totals_with_noise_may_be_counted_in_a_file_that_the_experiment_names(cells, tmp_path):
     privacy = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "budget": str(tmp_path / "spent.jsonl")}
     run = simulate(read(cells | {"model": DESCRIPTION, "privacy": privacy}), baselines=False)
@@ -278,6 +285,7 @@ def test_totals_with_noise_may_be_counted_in_a_file_that_the_experiment_names(ce
     assert len(costs(tmp_path / "spent.jsonl")) == 4
 
 
+@pytest.mark.plugin("exact")
 def test_costs_under_other_conditions_are_not_added_to_totals(cells):
     described(cells, noise=2.0)
     with pytest.raises(InputError, match=r'kept under privacy\.adjacency = "zero-out" .* has .* = "replace"'):
@@ -285,6 +293,7 @@ def test_costs_under_other_conditions_are_not_added_to_totals(cells):
 
 
 @pytest.mark.slow
+@pytest.mark.plugin("exact")
 def test_totals_and_training_on_secret_batches_add_up_for_each_sample(cells):
     described(cells, noise=2.0)
     cost = plan(read(cells | {"model": DESCRIPTION, "privacy": {"mode": "pairwise", "noise": 2.0}})).protection.cost
@@ -298,6 +307,7 @@ def test_totals_and_training_on_secret_batches_add_up_for_each_sample(cells):
     assert found > max(compose_epsilon(steps, delta=1e-5), compose_epsilon(total, delta=1e-5))
 
 
+@pytest.mark.plugin("exact")
 def test_an_account_of_peers_does_not_count_totals_for_samples(cells, tmp_path):
     spend(tmp_path / "peer3.csv.budget.jsonl", "peer3")
     with pytest.raises(InputError, match="for each peer, and this run has no such cost"):

@@ -20,6 +20,8 @@ from p2pfl.results.spending.account_file import AccountFile
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.simulation import simulate
 
+pytestmark = pytest.mark.plugin("exact")
+
 PEERS = ("peer0", "peer1", "peer2", "peer3")
 COLUMNS = {"age": "integer", "weight": "number", "smoke": ["no", "yes"], "low": ["no", "yes"]}
 NOW = datetime(2026, 11, 27, 8, tzinfo=UTC)
