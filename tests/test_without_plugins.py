@@ -1,6 +1,5 @@
 """The core and its tests work in a copy from which all plug-ins are deleted."""
 
-import ast
 import os
 import re
 import shutil
@@ -73,13 +72,7 @@ def test_tests_of_the_core_import_no_plug_in_when_they_are_collected():
 
 def imports_of(file):
     """Return the modules that a file imports when it is imported."""
-    modules = set()
-    for node in ast.parse(file.read_text("utf-8")).body:
-        if isinstance(node, ast.Import):
-            modules |= {each.name for each in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            modules |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
-    return modules
+    return re.findall(r"^(?:from|import) ([\w.]+)", file.read_text("utf-8"), re.MULTILINE)
 
 
 def needs_plugins(modules, leaning):
