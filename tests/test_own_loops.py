@@ -31,6 +31,7 @@ def test_a_loop_of_another_framework_learns_in_a_simulation_from_python_and_from
     assert here.summary["pooled"] is None
 
 
+@pytest.mark.slow
 def test_a_loop_goes_on_from_the_models_of_a_run_and_is_shown_by_its_name(tmp_path):
     table = own_table("sklearn")
     assert shown_names(read(table))[0] == "own_loops:sklearn_learner"

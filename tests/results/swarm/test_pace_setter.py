@@ -27,7 +27,7 @@ def found(run):
     return find_pace_setter(records)
 
 
-@pytest.mark.parametrize("kind", ["ring", "complete"])
+@pytest.mark.parametrize("kind", ["ring", pytest.param("complete", marks=pytest.mark.slow)])
 def test_a_peer_behind_a_slow_link_is_named_though_it_trains_as_fast_as_the_others(kind):
     run = played(kind=kind, training=TrainingTimes(seconds=0.2), peers={"peer3": One(link=MOBILE)})
     setter = found(run)
@@ -36,6 +36,7 @@ def test_a_peer_behind_a_slow_link_is_named_though_it_trains_as_fast_as_the_othe
     assert [each for each in run.summary["advice"] if each.startswith("peer3 holds up the others for ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("training", "link"),
     [(0.2, Conditions()), (0.2, MOBILE), (5.0, Conditions(latency=0.1))],
