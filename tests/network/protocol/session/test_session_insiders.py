@@ -126,6 +126,11 @@ def test_who_begins_to_doubt_forgets_and_passes_on_no_report_that_only_its_tag_p
     assert me._settlement.silent == {OTHER}
     passed = [each.message for each in effects if isinstance(getattr(each, "message", None), Reports)]
     assert [[each.member for each in message.reports] for message in passed] == [[OWNER]]
+
+
+def test_who_doubts_believes_no_report_that_only_its_tag_proves():
+    me = begin_attempt()
+    me._settlement._begin_doubt(now=0.0)
     with pytest.raises(DecodeError, match="reports that members have signed"):
         me.receive(OWNER, Reports(Place(0, 0), (tag_report(OTHER),)))
 
