@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import os
 import posixpath
 import re
@@ -37,6 +38,7 @@ ROOMS = (
     ("learning", "Learners: training on the data of one or many peers."),
     ("core.neighbourhood", "The interface between an algorithm and the network."),
     ("topology", "Graphs, mixing weights and their spectra."),
+    ("plugins.exact", "Models from totals; their parameters are `model.options`."),
     ("data", "Data sets and how peers share them."),
     ("privacy", "Masks, private noise and the release."),
     ("core.codecs", "Codecs for what peers send."),
@@ -166,6 +168,8 @@ def _toml(value: Any) -> str:
 
 ALARMS = {"LossRose": "loss_rose"}
 """Events that ``summary.json`` repeats."""
+SCALARS = "text|integer|number|boolean"
+"""Types that stand in the schema alone."""
 
 
 def run_files() -> str:
@@ -176,13 +180,13 @@ def run_files() -> str:
     parts = [
         "# Files of a run",
         (
-            "This page is generated from the classes that write the files. [`schema.json`](../schema.json) is the same "
-            "as a JSON Schema, with all types; `p2pfl schema` prints it."
+            "This page is generated from the classes that write the files. [`schema.json`](../schema.json), which "
+            "`p2pfl schema` prints, is the same as a JSON Schema with all types."
         ),
         SCHEMA_DESCRIPTION,
         (
             "Each file has `schema`, the version of its format, which is 1. A field without a meaning is what its name "
-            "says, and one of a list without a value is text. What is unknown or does not apply is null."
+            "says; those in `_s` are seconds. What is unknown or does not apply is null or absent."
         ),
     ]
     shown = set[str]()
@@ -196,7 +200,10 @@ def run_files() -> str:
         for name in (kind.__name__ for kind in [*kinds, *classes(list(kinds))]):
             if name not in shown and (name in own or "kind" not in defs[name]["properties"]):
                 shown.add(name)
-                parts += [*_headed(defs[name], name), _fields(defs[name], above if name in own else [])]
+                parts += [
+                    *_headed(defs[name], name)[: 1 + (name in own)],
+                    _fields(defs[name], above if name in own else []),
+                ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -213,8 +220,8 @@ def _fields(schema: dict[str, Any], above: list[tuple[str, str]]) -> str:
     """
     items, same = list[tuple[list[str], str]](), list[str]()
     for name, field in schema["properties"].items():
-        value, about = _json(field), field.get("description")
-        text = ("" if value == "text" else f" ({value})") + (f": {about}" if about else "")
+        value, about = re.sub(rf" of ({SCALARS})$", "", _json(field)), field.get("description")
+        text = ("" if re.fullmatch(SCALARS, value) else f" ({value})") + (f": {about}" if about else "")
         if (name, text) in above:
             same.append(f"`{name}`")
         elif items and items[-1][1] == text:
@@ -236,7 +243,7 @@ def _events(schemas: list[dict[str, Any]]) -> str:
     lines = [
         (
             "Each line has `kind`, `schema`, `time` in UTC, `peer` that reports it, and the fields of its kind. "
-            "Rounds and steps count from 0.\n"
+            "Rounds and steps count from 0; a `key` is a fingerprint, and a `message` a sentence.\n"
         )
     ]
     for schema in schemas:
@@ -321,12 +328,13 @@ def commands() -> str:
         with mock.patch.dict(os.environ, COLUMNS="80"):  # argparse wraps at the width of the terminal
             for action in actions:
                 action.help = action.help if action.required or not action.option_strings else argparse.SUPPRESS
-            usage = command.format_usage().replace(command.prog, f"{command.prog} [OPTIONS]")
+            usage = command.format_usage().removeprefix("usage: ")
             for action in actions:
                 here = helps[action.dest]
                 action.help = argparse.SUPPRESS if (_option(action)[0], here or "") in shared else here
             text = command.format_help().partition("\n\n")[2]
-        parts += [f"## p2pfl {name}", summary, f"```text\n{usage}\n{text}".rstrip() + "\n```"]
+            text = re.sub(r"^\n?(positional arguments|options):\n", "", text, flags=re.MULTILINE).rstrip()
+        parts += [f"## p2pfl {name}", summary, f"```text\n{usage}{text}".rstrip() + "\n```"]
         parts += [f"Also {', '.join(also)}."] if also else []
     return "\n\n".join(parts) + "\n"
 
@@ -375,11 +383,24 @@ def api() -> dict[str, str]:
     ]
     pages = {"reference/api.md": "\n\n".join(index) + "\n"}
     for room, about in ROOMS:
-        source = ROOT / "p2pfl" / room.replace(".", "/") / "__init__.py"
-        members = public(source) if source.is_file() else _module(room)
-        parts = [f"# p2pfl.{room}", about, *(f"::: {home}.{name}" for home, name in members if name not in rooms)]
-        pages[f"reference/api/{room}.md"] = "\n\n".join(parts) + "\n"
+        members = (f"::: {home}.{name}" for home, name in _members(room) if name not in rooms)
+        pages[f"reference/api/{room}.md"] = "\n\n".join([f"# p2pfl.{room}", about, *members]) + "\n"
     return pages
+
+
+@functools.cache
+def api_places() -> dict[str, str]:
+    """Return where the Python API describes the first public name of each source file."""
+    places: dict[str, str] = {}
+    for room, _ in ROOMS:
+        for home, name in _members(room):
+            places.setdefault(f"{home.replace('.', '/')}.py", f"docs/reference/api/{room}.md#{home}.{name}")
+    return places
+
+
+def _members(room: str) -> list[tuple[str, str]]:
+    source = ROOT / "p2pfl" / room.replace(".", "/") / "__init__.py"
+    return public(source) if source.is_file() else _module(room)
 
 
 def _module(room: str) -> list[tuple[str, str]]:
@@ -408,17 +429,22 @@ def address() -> str:
 
 
 def repository_links(markdown: str, place: str, *, host: str) -> str:
-    """Return a page whose links to files that are not on the site lead to the repository.
+    """Return a page whose links to files that are not on the site lead to the Python API or to the repository.
 
     Examples
     --------
     >>> repository_links("[a](../notes/a.md#b), [c](../index.md)", "tutorials/x.md", host="https://host")
     '[a](https://host/blob/main/docs/notes/a.md#b), [c](../index.md)'
+    >>> repository_links("[a](../p2pfl/plugins/exact/boosting.py)", "x.md", host="https://host")
+    '[a](reference/api/plugins.exact.md#p2pfl.plugins.exact.boosting.Boosting)'
     """
+    folder = posixpath.join("docs", posixpath.dirname(place))
 
     def led(link: re.Match[str]) -> str:
         path, anchor = link.groups()
-        file = posixpath.normpath(posixpath.join("docs", posixpath.dirname(place), path))
+        file = posixpath.normpath(posixpath.join(folder, path))
+        if file in api_places():
+            return f"]({posixpath.relpath(api_places()[file], folder)})"
         on_site = file.startswith("docs/") and not file.startswith("docs/notes/")
         return link[0] if on_site else f"]({host}/blob/main/{file}{anchor or ''})"
 

@@ -76,6 +76,33 @@ def test_an_exact_model_works_by_its_name(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("example")
+def test_an_attack_works_by_its_name(tmp_path, capsys):
+    plain = [*WHEEL, "--set", "privacy.mode=none", "--set", "learning.weighted=false"]
+    stale = [*plain, "--set", "attack.name=stale", "--set", 'attack.peers=["2"]']
+    simulated(capsys, tmp_path / "stale", *stale)
+    simulated(capsys, tmp_path / "honest", *stale, "--set", "attack.scale=1.0")
+    simulated(capsys, tmp_path / "usual", *plain)
+    stale, honest, usual = (next((tmp_path / name).iterdir()) for name in ("stale", "honest", "usual"))
+    models = [load_file(run / "peers" / "0.safetensors") for run in (stale, honest, usual)]
+    for name, tensor in models[2].items():
+        assert torch.allclose(models[1][name], tensor, atol=1e-5)
+        assert not torch.allclose(models[0][name], tensor, atol=1e-5)
+    assert main(["explain", "digits", "--set", "attack.name=stal"]) == 2
+    assert 'did you mean "stale"?' in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("example")
+def test_a_sink_works_by_its_name(tmp_path, capsys, monkeypatch):
+    simulated(capsys, tmp_path / "runs", *WHEEL)
+    monkeypatch.chdir(tmp_path)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert main(["watch", str(run), "--once", "--sink", "scores"]) == 0
+    lines = (tmp_path / "scores.txt").read_text("utf-8").splitlines()
+    assert len(lines) == 6 * 3
+    assert all("accuracy" in line for line in lines)
+
+
+@pytest.mark.usefixtures("example")
 def test_commands_of_p2pfl_know_the_names(capsys):
     assert main(["topology", "wheel", "--peers", "7", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["degree"] == [3, 6]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Required, TypedDict, TypeVar, Unpack
 from p2pfl.core.codecs import Coded
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError, RunError
-from p2pfl.core.rows import Rows, blockwise, distances, narrow, repeated, to_device
+from p2pfl.core.rows import Rows, blockwise, distances, repeated, to_device
 from p2pfl.core.tensors import torch
 
 Contribution = Callable[[str], Ints]
@@ -177,8 +177,13 @@ class Released:
         return self.values if self.apart is None else self.values - self.apart
 
     def row(self, index: int) -> torch.Tensor:
-        """Return one row as it travels: its codes, integers in the narrowest type, or the numbers themselves."""
-        return narrow(self.rows[index]) if self.coded is None else self.coded.data(index)
+        """Return one row as it travels, on the CPU: its codes, integers as int32 if they fit, or the numbers."""
+        row = self.rows[index] if self.coded is None else self.coded.data(index)
+        if row.dtype == torch.int64 and row.numel():
+            low, high = torch.aminmax(row)
+            bounds = torch.iinfo(torch.int32)
+            row = row.to(torch.int32) if low >= bounds.min and high <= bounds.max else row
+        return row.detach().cpu().contiguous()
 
     @property
     def public(self) -> Public:

@@ -36,7 +36,7 @@ def load(group: str, name: str) -> Any:
     group
         Group of entry points.
     name
-        A name in ``registered(group)``.
+        A name in ``find_entry_points(group)``.
 
     Raises
     ------

@@ -258,15 +258,6 @@ def mean(rows: Rows) -> torch.Tensor:
     return means
 
 
-def narrow(row: torch.Tensor) -> torch.Tensor:
-    """Return an int64 row as int32 if all its numbers fit, otherwise unchanged."""
-    if row.dtype != torch.int64 or row.numel() == 0:
-        return row
-    low, high = torch.aminmax(row)
-    bounds = torch.iinfo(torch.int32)
-    return row.to(torch.int32) if low >= bounds.min and high <= bounds.max else row
-
-
 def raw(row: torch.Tensor) -> memoryview:
     """Return the bytes of a row ``[P]`` as they lie in memory; a view if it is on the CPU."""
     row = row.detach().cpu().contiguous()

@@ -229,6 +229,17 @@ RULES = Catalogue(
     },
 )
 
+ATTACKS = Catalogue(
+    "attack.name",
+    "p2pfl.algorithms.robust",
+    dict.fromkeys(
+        ("sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"),
+        "attacks:Attack",
+    ),
+    group="p2pfl.attacks",
+)
+"""Attacks that :class:`p2pfl.algorithms.robust.Attack` implements, and functions that it calls."""
+
 MODES = Catalogue(
     "privacy.mode",
     "p2pfl.experiment",

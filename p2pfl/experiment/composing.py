@@ -362,7 +362,7 @@ def _with_parts(
         robustness = _robustness(rule)
         experiment = msgspec.structs.replace(experiment, robustness=robustness)
     if attack is not None:
-        attacking = schema.AttackSettings(name=attack.name, peers=tuple(sorted(attack.attackers)))  # type: ignore[arg-type]
+        attacking = schema.AttackSettings(name=attack.name, peers=tuple(sorted(attack.attackers)))
         experiment = msgspec.structs.replace(experiment, attack=attacking)
     return experiment
 

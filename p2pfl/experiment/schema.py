@@ -221,9 +221,9 @@ class TransportSettings(Section, frozen=True):
         Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
         and ``go_on``.
     pace
-        Table of when live peers learn, in hours of UTC. The same at all peers: ``every``, from the begin of a round to
-        that of the next, as ``"10 min"``; ``hours`` in which rounds begin, as ``"01:00-05:00"``. Of one device: its
-        hours ``awake``; ``bytes`` of a day, as ``"50 MB"``.
+        Table of when live peers learn, in UTC. The same at all peers: ``every``, from the begin of a round to that of
+        the next, as ``"10 min"``; ``hours`` in which rounds begin, as ``"01:00-05:00"``. Of one device: its hours
+        ``awake``; ``bytes`` of a day, as ``"50 MB"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -255,8 +255,7 @@ class TelemetrySettings(Section, frozen=True):
         ``none``; ``health``: rounds, waits, neighbours, bytes, durations and what went wrong; ``scores``: also losses,
         scores and the privacy spent; ``unaccounted``: scores although a claimed guarantee does not cover them.
     observers
-        File with the public keys of those who may look (``p2pfl identity NAME --roster``); a running peer notices
-        changes.
+        File with the public keys of those who may look (``p2pfl identity NAME --roster``), read again when it changes.
     """
 
     share: Literal["none", "health", "scores", "unaccounted"] = "none"
@@ -394,8 +393,7 @@ class ModelSettings(Section, frozen=True):
     options
         Arguments of the model, including ``weights`` for models of libraries.
     pretrained
-        File of safetensors or ``torch.save`` to start from; with ``{peer}`` that of each peer, such as the last model
-        of an earlier run (``p2pfl next``).
+        File of safetensors or ``torch.save`` to start from; with ``{peer}`` that of each peer.
     frozen
         Name patterns of parameters that are neither trained nor shared.
     norm
@@ -483,10 +481,9 @@ class LearningSettings(Section, frozen=True):
         Largest L2 norm of a batch's gradient, before terms that the algorithm adds; with ``example_noise`` that of each
         sample's gradient, 1 by default.
     schedule
-        A scheduler of torch.optim.lr_scheduler; a ``package.module:function`` of any of ``round``, ``step`` and
-        ``steps`` that returns a factor of ``rate``; or a table: its ``name`` and ``options``, ``by = "step"`` to call
-        it at each optimiser step, counted over all rounds, instead of once per round, and ``warmup``, the optimiser
-        steps over which the rate rises linearly.
+        A scheduler of torch.optim.lr_scheduler or a ``package.module:function``, which gives a factor of ``rate``; or a
+        table: its ``name`` and ``options``, ``by`` (``"round"`` or ``"step"``, counted over all rounds), and
+        ``warmup``, optimiser steps over which the rate rises linearly.
     batch
         Samples per optimiser step.
     epochs
@@ -494,8 +491,8 @@ class LearningSettings(Section, frozen=True):
     steps
         Optimiser steps per round, instead of ``epochs``.
     stragglers
-        Share of the peers that do only a random part of a round's training; or a table of this ``share`` and
-        ``drop = true``, which leaves them out of the round.
+        Share of the peers that do a random part of a round's training; or a table of this ``share`` and ``drop =
+        true``, which leaves them out of the round.
     fraction
         Share of the peers in a round, for algorithms that allow it.
     weighted
@@ -503,7 +500,7 @@ class LearningSettings(Section, frozen=True):
     stop
         Convergence: stop when no peer's released model moves by more than this in a round.
     patience
-        Early stopping: end when no peer's validation loss has improved for so many rounds; each keeps its best model.
+        Early stopping: end when no peer's validation loss has improved for so many rounds.
     consensus
         After the last round, give all peers the exact mean of their releases, and score it on all test data.
     loss
@@ -515,11 +512,11 @@ class LearningSettings(Section, frozen=True):
         Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``, of
         all samples if it has the attribute ``whole``.
     without
-        Names of peers that take part in nothing: the run is the one that never had them, with all draws and the data of
-        the others as they were.
+        Peers that take part in nothing: the run is the one that never had them, with all draws and the data of the
+        others as they were.
     learner
-        A ``package.module:factory`` of a learner of your own; or a table of this ``name`` and ``options``, arguments of
-        the factory besides those of the keys above.
+        A ``package.module:factory`` of a learner of your own, or a table of this ``name`` and ``options``, its further
+        arguments.
     device
         ``auto``, or a device of torch.
     dtype
@@ -608,10 +605,10 @@ class CompressionSettings(Section, frozen=True):
         ``none``; ``float16`` or ``bfloat16``; differences from what was sent before: their largest numbers (``top_k``),
         random numbers (``random_k``), or all in few bits (``qsgd``, ``quantise``); or a ``package.module:Class``.
     options
-        Arguments of the class: ``share`` of the numbers that ``top_k`` and ``random_k`` send, ``levels`` of ``qsgd`` (7
-        take 4 bits, 127 take 8), ``bits`` of ``quantise`` and ``top_k``. Where differences travel also ``gamma``, how
-        far a peer moves towards what its neighbours sent, and ``refresh``, rounds between whole models, which repair
-        what lost messages left.
+        ``share`` of the numbers that ``top_k`` and ``random_k`` send, ``levels`` of ``qsgd`` (7 take 4 bits, 127 take
+        8), ``bits`` of ``quantise`` and ``top_k``. Where differences travel also ``gamma``, how far a peer moves
+        towards what its neighbours sent, and ``refresh``, rounds between whole models, which repair what lost messages
+        left.
     zstd
         Also compress without loss; works with every other setting.
     """
@@ -644,8 +641,8 @@ class PrivacySettings(Section, frozen=True):
         Who shares masks: the neighbours (``same``), or all peers (``complete``), which hides better and costs no gossip
         step.
     epsilon
-        Guarantee over the whole run: noise and mask are calibrated to it, or with ``noise`` the run stops before
-        exceeding it.
+        Guarantee over the whole run: noise and mask follow from it, or with ``noise`` the run stops before exceeding
+        it.
     delta
         Probability in the guarantee (epsilon, delta).
     colluders
@@ -655,14 +652,13 @@ class PrivacySettings(Section, frozen=True):
         hide it, else 1.
     departures
         What the others do when a peer disappears during a round under masks: ``wait`` for it, up to
-        ``transport.outage``, and play the round again; ``stop`` with the parameters from before the round; or
-        ``go_on`` and play it again without the peer, whose update this can show under ``noise`` alone. A malicious
-        peer can cause it.
+        ``transport.outage``, and play the round again; ``stop`` with the parameters from before it; or ``go_on``
+        without the peer, whose update this can show under ``noise`` alone. A malicious peer can cause it.
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget
-        File that lists the runs on the same data, and adds up what they spend, which ``epsilon`` bounds together;
-        beside the data file by default.
+        File that lists the runs on the same data and what they spend, which ``epsilon`` bounds together; beside the
+        data file by default.
     """
 
     mode: Reference = "none"
@@ -690,9 +686,9 @@ class RobustnessSettings(Section, frozen=True):
         ``none``, ``clipped_gossip``, ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum``, ``multi_krum``,
         which weight all models alike; or a ``package.module:Class``.
     options
-        Arguments of the class: ``attackers``, received models that may be Byzantine, 1 by default; ``radius``, how far
-        one model may pull the average (self_centred_clipping). With ``nearest = true``, the last four rules first
-        average each model with those nearest to it.
+        ``attackers``, received models that may be Byzantine, 1 by default; ``radius``, how far one model may pull the
+        average (self_centred_clipping). With ``nearest = true``, the last four rules first average each model with
+        those nearest to it.
     """
 
     rule: Reference = "none"
@@ -705,14 +701,15 @@ class AttackSettings(Section, frozen=True):
     Attributes
     ----------
     name
-        ``alie``, ``ipm`` and ``dissensus`` know all honest models; only ``simulate`` can run them.
+        ``sign_flip``, ``scaled``, ``random``, ``label_flip``; ``alie``, ``ipm``, ``dissensus``, which know all honest
+        models, so that only ``simulate`` can run them; or a ``package.module:function``.
     peers
         Names of the peers that attack; or their share, drawn from the seed.
     scale
         Strength; by default that of its paper.
     """
 
-    name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
+    name: Reference = "none"
     peers: Annotated[float, Meta(ge=0, lt=1)] | tuple[str, ...] = 0.2
     scale: Positive | None = None
 

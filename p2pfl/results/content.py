@@ -18,9 +18,9 @@ class Unsettled(msgspec.Struct, frozen=True):
     Attributes
     ----------
     steps
-        Gossip steps that may have moved only one of two models, by neighbour.
+        That may have moved only one of two models, by neighbour.
     sums
-        Sums that lacked the part of a neighbour, by neighbour.
+        That lacked the part of a neighbour, by neighbour.
     earlier
         Neighbours that did not learn what an earlier incarnation left open.
     """
@@ -40,11 +40,10 @@ class BestKept(msgspec.Struct, frozen=True):
     ----------
     round
     loss
-        Mean loss.
+        Mean.
     part
         Data of this loss: ``validation`` or ``train``.
     file
-        Path in the run directory.
     """
 
     round: int
@@ -78,15 +77,16 @@ class PeerResult(msgspec.Struct, frozen=True):
     Attributes
     ----------
     alone
-        Score of a model trained alone.
+        Of a model trained alone.
     together
-        Score of the model learned with the others.
+        Of the model learned with the others.
     attacker
     samples
-        Training samples; null if the run does not split data itself.
+        Training samples.
     tested
         Samples behind the scores.
     interval
+        Of the gain on new data (95 %).
     """
 
     alone: float | None
@@ -112,7 +112,7 @@ class Evaluated(msgspec.Struct, frozen=True):
 
 
 class WorkerResult(msgspec.Struct, frozen=True):
-    """One process of a simulation by several.
+    """One of several processes of a simulation.
 
     Attributes
     ----------
@@ -120,9 +120,8 @@ class WorkerResult(msgspec.Struct, frozen=True):
     bytes_sent
         To the other processes.
     training_s
-        Seconds.
     memory
-        Largest resident memory in bytes.
+        Largest resident bytes.
     """
 
     peers: int
@@ -153,7 +152,7 @@ class FeatureStatistics(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="swarm"):
-    """``summary.json`` of ``run`` and ``simulate``; scores are means over the honest peers.
+    """``summary.json`` of ``run`` and ``simulate``; scores are means over the honest peers, tables by peer.
 
     Attributes
     ----------
@@ -166,19 +165,18 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     steps
         Gossip steps in a round; 0 for models from totals.
     stopped
-        Where the privacy budget ended the run; null if it did not.
+        Where the privacy budget ended the run.
     accounted
         Whether the privacy account counts the run.
     metric
-        Name of the score.
     alone
-        Score of models trained alone.
+        Of models trained alone.
     together
-        Score of the models learned together.
+        Of the models learned together.
     pooled
-        Score of one model of all data.
+        Of one model of all data.
     lossless
-        Whether a model from totals has the scores of that of the pooled data to the last bit.
+        Whether a model from totals scores to the last bit as that of the pooled data.
     difference
         Largest difference of a coefficient from that of the pooled data, in standard errors or relative to the largest,
         where peers hold different columns.
@@ -188,40 +186,36 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         groups).
     per_peer
     start_s
-        Seconds until the first round.
+        Until the first round.
     wall_s
-        Seconds of all rounds.
+        All rounds.
     total_s
-        Seconds altogether, without baselines.
+        Without baselines.
     training_s
-        Seconds of local training, all peers.
+        All peers.
     computing
-        Share of the time of their rounds in which peers train; null in a simulation without a network.
+        Share of the time of its rounds in which a peer trains.
     peer_memory
-        Private memory of a peer process, median, in bytes.
+        Median of the private bytes of a peer process.
     bytes_written
-        Bytes that a peer writes to disk per round since it last started; null in a simulation.
+        By a peer to disk per round since it last started.
     bytes_sent
         By all peers.
     missed
         Models that did not arrive in time.
     alarms
-        What harmed the result.
     unsettled
-        By peer.
     best
-        Best model, by peer.
     advice
         What is clearly wrong and what to change.
     statistics, privacy
     gradients
-        Gradients that all peers computed.
+        Computed by all peers.
     evaluation
         Unless every round was evaluated in full.
     predicted
-        True if ``simulate --network`` predicted the durations; absent otherwise.
+        Whether ``simulate --network`` predicted the durations.
     seed
-        Like the fields below absent without provenance.
     algorithm, split, versions
     began
         Start, in UTC.
@@ -282,29 +276,24 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     accounted
         Whether the privacy account counts the run.
     scores
-        Final scores.
     alone
         Of a model trained alone for as many rounds.
     common
-        Scores of the common model.
+        Of the common model.
     stopped
-        Where the privacy budget ended the run; null if it did not.
+        Where the privacy budget ended the run.
     privacy
     alarms
-        What harmed the result.
     computing
-        Share of the time of its rounds in which the peer trains.
+        Share of the time of its rounds in which a peer trains.
     bytes_written
-        Bytes it writes to disk per round since it last started.
+        By a peer to disk per round since it last started.
     unsettled
-        By peer.
     best
-        Best model, by peer.
     intervals
-        Intervals of the gains, by score.
+        Of the gains, by score.
     explained
     seed
-        Like the fields below absent without provenance.
     algorithm, split, versions
     began
         Start, in UTC.

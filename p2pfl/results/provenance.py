@@ -29,9 +29,8 @@ class Versions(msgspec.Struct, frozen=True):
     ----------
     p2pfl, python, torch, numpy
     platform
-        Operating system and architecture.
     cpus
-        Logical CPUs.
+        Logical.
     commit
         First digits of the commit of p2pfl, in a checkout.
     cpu

@@ -105,7 +105,6 @@ def check_results(place, p2pfl):
         ]
     )
     assert live == [simulated] * 3
-    assert (place / "km.svg").read_text().count("<svg") == 1
     assert (place / "km.pdf").read_bytes().startswith(b"%PDF")
     assert all((place / f"{name}.docx").stat().st_size > 10_000 for name in ("table1", "regression", "cox"))
     assert "What stands against it" in (place / "cohort.html").read_text()

@@ -143,8 +143,8 @@ class Member:
         match move:
             case "crashes":
                 down = replace(self, machine=None, pending=None, crashes=self.crashes - 1)
-                landed = [] if self.pending is None else [(replace(down, disk=self.pending), [])]
-                return [(down, []), *landed]
+                landed = {self.pending, self.machine.record if self.machine.value else None} - {None}
+                return [(down, []), *((replace(down, disk=each), []) for each in sorted(landed, key=repr))]
             case "restart":
                 return [(self.started(), [])]
             case "stores":
@@ -212,7 +212,7 @@ class Member:
     @cached_property
     def holds(self) -> set[str]:
         """The verdicts that it has acted on, or that are on its disk."""
-        records = [self.disk] if self.machine is None else [self.disk, self.machine._durable]
+        records = [self.disk] if self.machine is None else [self.disk, self.machine.record]
         return {each.decided.value for each in records if each.decided is not None}
 
 

@@ -5,11 +5,10 @@ import datetime as dt
 import importlib
 import json
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn import datasets
 
 import hospitals
@@ -92,26 +91,7 @@ def test_a_model_of_a_csv_file_scores_the_same_on_its_raw_cells(tmp_path, scale)
     assert saved.about["outputs"]["target"] == "outcome"
 
 
-def program_of_the_docs():
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
-    *_, program = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return program
-
-
-def test_the_program_in_the_docs_uses_a_saved_model(tmp_path, monkeypatch):
-    rows, labels = patients(tmp_path / "patients.csv", target="outcome")
-    options = {"path": str(tmp_path / "patients.csv"), "target": "outcome"}
-    wanted = experiment("csv", data={"options": options, "scale": True}, rounds=10)
-    together, _ = simulated(wanted, tmp_path / "run")
-    monkeypatch.chdir(tmp_path / "run" / "peers")
-    names = {}
-    exec(compile(program_of_the_docs(), "models.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
-    test = held_out(wanted)
-    right = [said == labels[i] for said, i in zip(names["predict"]([rows[i] for i in test]), test, strict=True)]
-    assert sum(right) / len(right) == together
-
-
-def test_the_program_in_the_docs_follows_the_rules_for_cells(tmp_path, monkeypatch):
+def test_the_file_has_all_rules_for_cells(tmp_path):
     hospitals.write(tmp_path)
     columns = hospitals.COLUMNS | {"stage": {"levels": [1, 2], "unknown": 2}}
     for peer in hospitals.PEERS:
@@ -125,18 +105,18 @@ def test_the_program_in_the_docs_follows_the_rules_for_cells(tmp_path, monkeypat
     (tmp_path / "new.csv").write_text(
         "age,sex,stage,ward,weight\n61,f,1.0,south,\n44,m, 2 ,,70000\n30,m,9,west,90000\n"
     )
-    monkeypatch.chdir(tmp_path / "run" / "peers")
-    names = {}
-    exec(compile(program_of_the_docs(), "models.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
-    rows = [line.split(",") for line in (tmp_path / "new.csv").read_text().splitlines()[1:]]
-    assert [[*names["encode"](row)] for row in rows] == [
+    file = tmp_path / "run" / "peers" / "peer0.safetensors"
+    saved, rows = Saved(file), [line.split(",") for line in (tmp_path / "new.csv").read_text().splitlines()[1:]]
+    encoded = [
         [61, 1, 0, 1, 0, 0, 0, 0, 1, 80_000],
         [44, 0, 1, 0, 1, 1, 0, 0, 0, 70_000],
         [30, 0, 1, 0, 1, 0, 0, 1, 0, 90_000],
     ]
-    assert names["predict"](rows) == Predictor.load("peer0.safetensors").predict(tmp_path / "new.csv").labels
+    mean, deviation = (torch.tensor(saved.about["inputs"][name], dtype=torch.float64) for name in ("mean", "deviation"))
+    assert torch.equal(saved.inputs(rows), ((torch.tensor(encoded) - mean) / deviation).float())
+    assert saved.accuracy(rows, Predictor.load(file).predict(tmp_path / "new.csv").labels) == 1
     with pytest.raises(ValueError, match="not in list"):
-        names["predict"]([["61", "x", "1", "west", "1"]])
+        saved.inputs([["61", "x", "1", "west", "1"]])
 
 
 @pytest.mark.parametrize("scale", [False, True])

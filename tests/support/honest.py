@@ -14,9 +14,11 @@ import torch
 from ballots import AGAIN, COUNTS, cast, decision, prepare, promised
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
 from known_peers import IDENTITIES, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership
+from model_messages import digest_in
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.network.protocol.wire.bounds import TAG_BYTES
 from p2pfl.network.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
 from p2pfl.network.protocol.wire.messages import (
     Account,
@@ -34,7 +36,6 @@ from p2pfl.network.protocol.wire.messages import (
 )
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
 from p2pfl.network.protocol.wire.sum_messages import OfSums, RollCall, sum_statement
-from p2pfl.network.protocol.wire.tags import TAG_BYTES, add_tags, parts
 from p2pfl.network.protocol.wire.total_messages import (
     Abort,
     Again,
@@ -57,7 +58,7 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Vote,
     draw_committee,
 )
-from p2pfl.network.protocol.wire.wire_codec import decode, encode
+from p2pfl.network.protocol.wire.wire_codec import add_tags, decode, encode, parts
 from p2pfl.network.protocol.wire.wire_rows import encode_row, head_of, read_row
 
 # ---------------------------------------------------------------------- verdicts
@@ -227,7 +228,7 @@ def sealed(message):
     if plain:
         return data
     ciphertext = ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
-    return add_tags(prefix, ciphertext, keys=[ADA._tags["bob"][0]])
+    return add_tags(prefix, digest_in(prefix, data), ciphertext, keys=[ADA._tags["bob"][0]])
 
 
 def pretended(message):
@@ -239,7 +240,10 @@ def pretended(message):
     prefix = struct.pack("<BIQ", SEALED, stream, sequence)
     ciphertext = EVE._keys["ada"].seal(data, stream=stream, sequence=sequence, header=prefix)
     seen = parts(ADA.seal(HONEST["Pulse"]), prefix=len(prefix)).tags
-    own = parts(add_tags(prefix, ciphertext, keys=[*EVE._tags["bob"], *EVE._tags["ada"]]), prefix=len(prefix)).tags
+    own = parts(
+        add_tags(prefix, digest_in(prefix, data), ciphertext, keys=[*EVE._tags["bob"], *EVE._tags["ada"]]),
+        prefix=len(prefix),
+    ).tags
     count = (len(seen) + len(own)) // TAG_BYTES
     return b"".join((prefix, count.to_bytes(2, "little"), seen, own, ciphertext))
 

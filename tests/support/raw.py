@@ -1,6 +1,7 @@
 """A consumer of saved models that knows ``model.json`` and nothing of p2pfl, for tests."""
 
 import json
+import re
 
 import torch
 from safetensors import safe_open
@@ -54,7 +55,13 @@ class Saved:
 
 
 def code(column, cell, read):
-    """The numbers of one cell of a table."""
+    """The numbers of one cell of a table, after the rules of its column."""
+    levels, unknown = column["levels"], column["unknown"]
     cell = cell.strip() if read["stripped"] else cell
     cell = column["missing"] if cell.lower() in read["missing"] else cell
-    return [float(cell)] if column["levels"] is None else [float(cell == level) for level in column["levels"]]
+    if levels is None:
+        return [float(cell)]
+    if cell not in levels:
+        whole = re.sub(r"\.0*$", "", cell)  # a whole number such as 1.0 is the level 1
+        cell = whole if whole in levels else levels[levels.index(unknown)]  # an error without the rule `unknown`
+    return [float(cell == level) for level in levels]

@@ -34,11 +34,6 @@ def test_the_documented_algorithm_keeps_the_contract():
     check_algorithm(example("add-an-algorithm.md", "class Heavy:")["Heavy"](p2pfl.Averaging()))
 
 
-@pytest.mark.slow
-def test_the_documented_algorithm_with_state_for_each_edge_keeps_the_contract():
-    check_algorithm(example("add-an-algorithm.md", "class Smoothed")["Smoothed"]())
-
-
 RING = p2pfl.topology.ring(4)
 
 
@@ -46,12 +41,6 @@ RING = p2pfl.topology.ring(4)
 def learner():
     data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in RING.peers}
     return p2pfl.TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
-
-
-def test_the_documented_algorithm_with_state_for_each_edge_counts_the_gossip_steps_that_it_makes(learner):
-    algorithm = example("add-an-algorithm.md", "class Smoothed")["Smoothed"]()
-    run = p2pfl.simulate(algorithm, learner, RING, rounds=1, baselines=False)
-    assert run.summary["steps"] == 1
 
 
 @pytest.mark.slow

@@ -26,8 +26,8 @@ from p2pfl.network.protocol.ledgers.page import Rows as Beside
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.wire.envelope import PLACE
 from p2pfl.network.protocol.wire.reliable_stream import Outbox
-from p2pfl.network.protocol.wire.tags import parts
 from p2pfl.network.protocol.wire.trailer import SignedStatement
+from p2pfl.network.protocol.wire.wire_codec import parts
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope
@@ -183,6 +183,11 @@ class Watch:
         ledgers = self.peers[name].session.ledgers
         return ledgers.final if isinstance(ledgers, WatchedBooks) and ledgers.conserving else None
 
+    def moved(self, name: str) -> dict[int, Row]:
+        """What has entered a peer's row, by the round in which it did."""
+        ledgers = self.peers[name].session.ledgers
+        return ledgers.entered.moved if isinstance(ledgers, WatchedBooks) else {}
+
     def _bounded(self, peer: Peer) -> None:
         session, came = peer.session, peer.connection.bytes_in
         if self._came[peer.name] == came:
@@ -311,6 +316,9 @@ class WatchedBooks(PeerLedgers):
 
     watch: Watch
     owner: Peer
+    entered: Entered
+    round: int = 0
+    """That of the gossip step which was opened last."""
     final: dict[str, dict[GossipStep, Row]] | None = None
     """The flows in the row at its end."""
 
@@ -329,6 +337,7 @@ class WatchedBooks(PeerLedgers):
         return watched
 
     def _watched(self, entered: Entered) -> None:
+        self.entered = entered
         changed = partial(self.watch.changed, self.peer)
         self.flows = WatchedFlows.of(self.flows, entered, owner=self.peer, changed=changed, fail=self.watch.fail)
         self.masks = WatchedMasks.of(self.masks)
@@ -336,10 +345,27 @@ class WatchedBooks(PeerLedgers):
     def page(self) -> tuple[Page, Beside]:
         """What to save with the row."""
         page, rows = super().page()
-        if isinstance(self.flows, WatchedFlows):
-            net = {partner: dict(each) for partner, each in self.flows.net.items()}
-            self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net)
+        self.watch.pages[self.peer, msgspec.json.encode(page)] = self.entered.copy()
         return page, rows
+
+    def open(self, gossip_step: GossipStep, row: Row, *, weights: Mapping[str, float], chain: int) -> None:
+        """Begin to mix a row."""
+        super().open(gossip_step, row, weights=weights, chain=chain)
+        self.round, _ = gossip_step
+
+    def apply(self, partner: str, gossip_step: GossipStep, row: Row) -> Row | None:
+        """Apply a row that came in time."""
+        return self._entered(super().apply(partner, gossip_step, row))
+
+    def close(self, *, weight: float | None = None) -> Row | None:
+        """End the gossip step, with what came late."""
+        return self._entered(super().close(weight=weight))
+
+    def _entered(self, moved: Row | None) -> Row | None:
+        """Note what enters the row in this round."""
+        if moved is not None:
+            self.entered.moved[self.round] = self.entered.moved.get(self.round, 0.0) + moved
+        return moved
 
     def _owe(self, gossip_step: GossipStep, flow: Row) -> None:
         if gossip_step != self._current:  # it is over
@@ -350,10 +376,10 @@ class WatchedBooks(PeerLedgers):
         """What is still missing from the row, which nothing enters afterwards."""
         if isinstance(self.flows, WatchedFlows):
             self.final = {partner: dict(each) for partner, each in self.flows.net.items()}
-        return super().remainder()
+        return self._entered(super().remainder())
 
     def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, late: bool = False) -> None:
         """Go on from a page."""
         super().turn(page, rows, round=round, late=late)
-        found = self.watch.pages.get((self.peer, msgspec.json.encode(page)), Entered())
-        self._watched(Entered({partner: dict(each) for partner, each in found.net.items()}))
+        self.round = round - 1
+        self._watched(self.watch.pages.get((self.peer, msgspec.json.encode(page)), Entered()).copy())

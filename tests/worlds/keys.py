@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from p2pfl.network.protocol.ledgers.mask_slots import Mask, mask_key
 from p2pfl.network.protocol.wire.envelope import PLACE, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import ForOne, Key, Message
-from p2pfl.network.protocol.wire.tags import parts
+from p2pfl.network.protocol.wire.wire_codec import parts
 from p2pfl.privacy.keys import SenderKey
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.normal_stream import Ints

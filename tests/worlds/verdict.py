@@ -63,6 +63,8 @@ class Ended:
         When lives of it were there, from their announcement to their goodbye or end.
     last, trained
         Its state after the last round that it ended, and whether its goal is in it.
+    rows
+        Its row after each round that it ended, ``[P]``.
     """
 
     state: State | None = None
@@ -79,6 +81,7 @@ class Ended:
     spans: list[Span] = field(default_factory=list)
     last: State | None = None
     trained: bool = False
+    rows: dict[int, Row] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class End:
         How each of them ended.
     flows
         What a peer's row has at its end of those of each partner, see :meth:`~worlds.invariants.Watch.flows`.
+    moved
+        What has entered a peer's row, see :meth:`~worlds.invariants.Watch.moved`.
     faults
         How often which happened; what becomes known here is counted there, too.
     source, agreed
@@ -108,6 +113,7 @@ class End:
     history: History
     ended: Mapping[str, Ended]
     flows: Callable[[str], dict[str, dict[GossipStep, Row]] | None]
+    moved: Callable[[str], dict[int, Row]]
     faults: Counter[str]
     source: Source
     agreed: str
@@ -295,10 +301,9 @@ def _averaged(end: End) -> str:
     if end.setting.weighted:
         if end.plan.experiment.horizon > 1:
             return ""  # they begin anew in each round
-        flows = {name: end.flows(name) for name in end.plan.topology.peers}
-        if None in flows.values():
+        if any(end.flows(name) is None for name in end.plan.topology.peers):
             return ""  # nothing is conserved
-        entries = [_entry(end, name, each or {}) for name, each in flows.items()]
+        entries = [_entry(end, name) for name in end.plan.topology.peers]
         weights[:, :, 0] = torch.tensor([(each.share, each.mass) for each in entries], dtype=rows.dtype).T
     (before, after), (shares, masses) = (end.goals, rows), weights
     off = float(((after * masses).sum(0) / masses.sum() - (before * shares).sum(0) / shares.sum()).abs().max())
@@ -318,7 +323,7 @@ class Entry:
     share, mass
         Weight of its goal, and of the row.
     off
-        Largest distance of the row from the goal and what was moved to it.
+        Largest distance of a round's row from the one before, or the goal, and what was moved to it.
     """
 
     share: float
@@ -326,24 +331,34 @@ class Entry:
     off: float
 
 
-def _entry(end: End, name: str, flows: Mapping[str, Mapping[GossipStep, Row]]) -> Entry:
+def _entry(end: End, name: str) -> Entry:
     """Compare a row with its goal and what was moved to it.
 
-    With sample weights a row is a point in homogeneous coordinates, whose first weight all peers derive alike.
+    With sample weights a row is a point in homogeneous coordinates, whose first weight all peers derive alike, and
+    which begins anew in each round.
     """
-    goals, state = end.plan.learner, end.ended[name].state
+    goals, state, flows = end.plan.learner, end.ended[name].state, end.flows(name)
     assert isinstance(goals, Goals)
     assert state is not None
-    row, goal = state.rows[0].numpy(), goals.goal(name).numpy()  # [P]
-    moved = sum((each for flow in flows.values() for each in flow.values()), np.zeros(1))  # [P], or [P + 1] if weighted
+    assert flows is not None
+    row, before = state.rows[0].numpy(), goals.goal(name).numpy()  # [P]
+    total = sum((each for flow in flows.values() for each in flow.values()), np.zeros(1))  # [P], or [P + 1] if weighted
     if not end.setting.weighted:
-        return Entry(1.0, 1.0, float(np.abs(row - goal - moved).max()))
-    moved, average = np.broadcast_to(moved, len(goal) + 1), average_of(end.plan.algorithm)
+        return Entry(1.0, 1.0, float(np.abs(row - before - total).max()))
+    average = average_of(end.plan.algorithm)
     assert average is not None
     assert average.mean_samples is not None
-    share = float(goals.samples([name])) / average.mean_samples
-    mass = share + float(moved[-1])
-    return Entry(share, mass, float(np.abs(row - (share * goal + moved[:-1]) / mass).max()))
+    share = mass = float(goals.samples([name])) / average.mean_samples
+    entered, rows = end.moved(name), dict(end.ended[name].rows)
+    rows[max(rows)] = row  # it may have changed since
+    settled = not any(isinstance(each, StepsUnsettled) for each in end.ended[name].left)
+    off = float(np.abs(total - sum(entered.values(), np.zeros(1))).max()) if settled else 0.0
+    for round, after in sorted(rows.items()):
+        moved = np.broadcast_to(entered.get(round, np.zeros(1)), len(row) + 1)  # [P + 1]
+        mass = share + float(moved[-1])
+        off = max(off, float(np.abs(after - (share * before + moved[:-1]) / mass).max()))
+        before = after
+    return Entry(share, mass, off)
 
 
 def _accounted(end: End) -> str:
@@ -351,14 +366,13 @@ def _accounted(end: End) -> str:
 
     So whoever dies, the mean of the survivors is that of their goals and of what they had exchanged with the dead.
     """
-    plain = not end.plan.masked and not (end.setting.weighted and end.plan.experiment.horizon > 1)  # weights begin anew
     entered = {}
     for name, ended in end.ended.items():
         flows = None if ended.state is None or ended.late else end.flows(name)
         if ended.state is None or flows is None or not end.setting.averages:
             continue
         entered[name] = flows
-        if plain and (off := _entry(end, name, flows).off) > EXACT:
+        if not end.plan.masked and (off := _entry(end, name).off) > EXACT:
             return f"the row of {name} is off by {off:.3g} from its goal and what was moved to it"
     for one, other in combinations(sorted(entered), 2):
         here, there = entered[one].get(other, {}), entered[other].get(one, {})

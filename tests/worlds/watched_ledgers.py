@@ -12,9 +12,14 @@ from p2pfl.network.protocol.wire.messages import FlowStatement
 
 @dataclass
 class Entered:
-    """What has entered a row for good: flows by partner and exchange."""
+    """What has entered a row for good: flows by partner and exchange, and their sum by the round in which they did."""
 
     net: dict[str, dict[GossipStep, Row]] = field(default_factory=dict)
+    moved: dict[int, Row] = field(default_factory=dict)
+
+    def copy(self) -> Entered:
+        """The same so far."""
+        return Entered({partner: dict(each) for partner, each in self.net.items()}, dict(self.moved))
 
 
 class WatchedFlows(FlowLedger):

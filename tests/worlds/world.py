@@ -285,6 +285,8 @@ class World:
             self.watch.settled.ended(self.watch.peers[record.peer], record.round, state.rows)
         ended.missed += len(record.missed)
         ended.rounds.append(record.round)
+        ended.rows = {round: row for round, row in ended.rows.items() if round < record.round}  # a life may go back
+        ended.rows[record.round] = state.rows[0].numpy()
         age = float(state.extra["age"][0, 0]) if self.setting.asynchronous else 0.0
         if age < ended.age:
             self.watch.fail(f"the age of the row of {record.peer} fell from {ended.age:g} to {age:g}")
@@ -406,6 +408,7 @@ class World:
                 self.history,
                 self.ended,
                 self.watch.flows,
+                self.watch.moved,
                 self.faults,
                 source=self.source,
                 agreed=agreed,

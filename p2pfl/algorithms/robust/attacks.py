@@ -30,12 +30,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
 
 from p2pfl.algorithms.robust.net import StepObserver, average_received
 from p2pfl.core.draws import draw
+from p2pfl.core.imports import translate_errors
 from p2pfl.core.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.tensors import torch
@@ -43,8 +45,27 @@ from p2pfl.core.tensors import torch
 Sums = Callable[[torch.Tensor], torch.Tensor]
 """Function that adds up a tensor over all processes that share the peers."""
 
-OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
-"""Attacks that need only the attacker's own model, with their scales."""
+OwnAttack = Callable[..., Rows]
+"""Function of an attacker's rows and public rows before, ``[L, P]`` both, with the keywords ``scale`` and ``noise``."""
+
+
+def flip_sign(rows: Rows, since: Rows, *, noise: Callable[[], Rows], scale: float = 1.0) -> Rows:  # noqa: ARG001
+    """Return the public rows before less the updates."""
+    return since - scale * (rows - since)
+
+
+def scale_update(rows: Rows, since: Rows, *, noise: Callable[[], Rows], scale: float = 10.0) -> Rows:  # noqa: ARG001
+    """Return the public rows before with larger updates."""
+    return since + scale * (rows - since)
+
+
+def add_noise(rows: Rows, since: Rows, *, noise: Callable[[], Rows], scale: float = 1.0) -> Rows:  # noqa: ARG001
+    """Return the public rows before with normal noise."""
+    return since + scale * noise()
+
+
+OWN: dict[str, OwnAttack] = {"sign_flip": flip_sign, "scaled": scale_update, "random": add_noise}
+"""Attacks that need only the attacker's own model; each has its scale as a default."""
 
 MODEL_BASED_ATTACKS = {"alie": None, "ipm": 0.1, "dissensus": 1.0}
 """Attacks that need the models of honest peers, which only a simulation can provide, with their scales."""
@@ -62,7 +83,7 @@ class Attack:
     Attributes
     ----------
     name
-        Name of the attack, see above.
+        Name of the attack, see above, or of ``function``.
     attackers
         Names of the Byzantine peers.
     peers
@@ -71,6 +92,9 @@ class Attack:
         c; ``None`` for the default above.
     seed
         Seed of the draws.
+    function
+        An attack of your own, called as those of :data:`OWN` are; ``noise()`` returns normal noise ``[L, P]``, drawn by
+        key.
     """
 
     name: str
@@ -78,13 +102,14 @@ class Attack:
     peers: int
     scale: float | None = None
     seed: int = 0
+    function: OwnAttack | None = None
 
     @property
     def factor(self) -> float:
-        """Scale c."""
+        """Scale c of an attack that needs the models of honest peers."""
         if self.scale is not None:
             return self.scale
-        return (OWN | MODEL_BASED_ATTACKS).get(self.name) or little(self.peers, len(self.attackers))
+        return MODEL_BASED_ATTACKS[self.name] or little(self.peers, len(self.attackers))
 
     def among(self, peers: Sequence[str]) -> torch.Tensor:
         """Return which of ``peers`` are Byzantine, ``[R]`` bool."""
@@ -105,18 +130,23 @@ class Attack:
             Round and gossip step of the draws.
         sums
             Function that adds up over all processes; each has some of the peers.
+
+        Raises
+        ------
+        InputError
+            A function of your own fails.
         """
         lying = self.among(peers)  # [R]
         bad, good = (to_device(each.nonzero().squeeze(-1), rows.device) for each in (lying, ~lying))
         out = rows.clone()
-        honest, before, own = rows[good], since[good], since[bad]
+        if (function := self.function or OWN.get(self.name)) is not None:
+            noise = partial(self._noise, rows[bad], peers, round=round, step=step)
+            scale = {} if self.scale is None else {"scale": self.scale}
+            with translate_errors(self.name, key="attack.name"):
+                out[bad] = function(rows[bad], since[bad], noise=noise, **scale)
+            return out
+        honest, before = rows[good], since[good]
         match self.name:
-            case "sign_flip":
-                out[bad] = own - self.factor * (rows[bad] - own)
-            case "scaled":
-                out[bad] = own + self.factor * (rows[bad] - own)
-            case "random":
-                out[bad] = own + self.factor * self._noise(rows[bad], peers, round=round, step=step)
             case "alie":
                 mean, deviation = moments(honest, sums)
                 out[bad] = mean - self.factor * deviation
@@ -221,7 +251,7 @@ def add_attack(
     Neighbourhood
         The wrapped neighbourhood.
     """
-    if attack is None or attack.name not in OWN | MODEL_BASED_ATTACKS or not attack.among(together or net.peers).any():
+    if attack is None or attack.name == "label_flip" or not attack.among(together or net.peers).any():
         return net
     return AttackedNeighbourhood(net, attack, round=round, observer=observer, sums=sums)
 

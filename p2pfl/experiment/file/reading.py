@@ -18,7 +18,7 @@ import tomli_w
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.registry import find_entry_points
-from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
+from p2pfl.experiment.catalogue import ADDITIVE, ATTACKS, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.key_places import MOVED, follow_moves, put_value
 from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
@@ -244,6 +244,7 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
         MODES: experiment.privacy.mode,
         CODECS: experiment.compression.name,
         RULES: experiment.robustness.rule,
+        ATTACKS: experiment.attack.name,
     }
     for catalogue, name in names.items():
         try:

@@ -16,7 +16,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
 from p2pfl.data import Federation
 from p2pfl.experiment import schema
-from p2pfl.experiment.catalogue import RULES, rule_traits
+from p2pfl.experiment.catalogue import ATTACKS, RULES, rule_traits
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
 
@@ -136,7 +136,9 @@ def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attac
             f"the attack leaves {len(peers) - len(attacking)} of {len(peers)} peers honest; lower or "
             "shorten attack.peers until at least two are"
         )
-    return Attack(wanted.name, attacking, len(peers), wanted.scale, experiment.seed)
+    kind = ATTACKS.kind(wanted.name)
+    function = None if kind is Attack else kind
+    return Attack(wanted.name, attacking, len(peers), wanted.scale, experiment.seed, function)
 
 
 def attackers(experiment: Experiment, peers: Sequence[str]) -> frozenset[str]:

@@ -37,12 +37,14 @@ from p2pfl.results.evidence import Witness
 from p2pfl.results.notices.alarms import find_alarm
 from p2pfl.results.notices.kinds import (
     AcceptanceWithheld,
+    DataOutdated,
     DataRead,
     DataUnreadable,
     LearningStopped,
     ModelsRefused,
     Notice,
 )
+from p2pfl.results.records import late_senders
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 
@@ -204,6 +206,7 @@ class Rounds:
         self._refused = set[str]()  # neighbours of whose unusable models people have been told
         self._improving: torch.Tensor | None = None  # 1 if the last round had a better model than all before, [1, 1]
         self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
+        self._outdated = False  # people have been told that the data file has changed
         self.data = parts.data.scaled(parts.plan, parts.statistics)
         self.pauses = Pauses(
             Timetable.of(parts.plan.experiment.transport.pace),
@@ -257,6 +260,10 @@ class Rounds:
     async def read_again(self, round: int, state: State) -> None:
         """Read the peer's data again before a round, if that is due; data that cannot be read are kept as they were."""
         before = self.data
+        if before.files and not self._outdated:
+            self._outdated = bool(await asyncio.to_thread(before.outdated))
+            if self._outdated:
+                self.parts.notify(DataOutdated(peer=self.parts.name, round=round))
         if not before.due(round):
             return
         data, failed = await asyncio.to_thread(before.again, round)
@@ -349,6 +356,7 @@ class Rounds:
             seconds_waiting=net.seconds_waiting,
             received=net.received,
             missed=net.missed,
+            awaited=late_senders(net.waits),
             privacy_spent=spent,
             update=parts.training.update,
             mixed=state.mixed,

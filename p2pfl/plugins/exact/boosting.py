@@ -81,7 +81,8 @@ class Boosting(CheckedTreeModel):
     l2_regularization
         :math:`\lambda`.
     subsample, colsample_bytree
-        Shares of the samples and of the features that the trees of a round see, as in XGBoost; both are drawn by a key.
+        Shares of the samples and of the features that the trees of a round see, as in XGBoost; both are drawn by a
+        key, which is public, so they give no privacy.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
     edges

@@ -55,7 +55,7 @@ class RandomForest(CheckedTreeModel):
     n_estimators
         Number of trees.
     max_depth
-        Largest depth.
+        Largest depth, 15 at most.
     min_samples_leaf
         Smallest number of samples of a leaf, counted with their weights.
     max_features

@@ -14,6 +14,7 @@ from p2pfl.cli import folders
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, foremost
 from p2pfl.core.imports import import_callable
+from p2pfl.core.registry import find_entry_points, load
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.watch_commands import WatchOptions
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Function that returns a coroutine."""
+
+GROUP = "p2pfl.sinks"
+"""Group of entry points of functions for --sink."""
 
 LOOK_SECONDS = 6.0
 """Seconds for which --once looks at a live swarm."""
@@ -54,14 +58,18 @@ def call_sinks(names: Sequence[str]) -> Callable[[Entry], None]:
     Parameters
     ----------
     names
-        Names of functions, ``package.module:function``.
+        Names of functions, ``package.module:function`` or of an entry point of :data:`GROUP`.
 
     Raises
     ------
     InputError
         A name has another form, or there is no such function.
     """
-    sinks = {name: import_callable(name, key="--sink", sought="a function") for name in names}
+    registered = find_entry_points(GROUP)
+    sinks = {
+        name: load(GROUP, name) if name in registered else import_callable(name, key="--sink", sought="a function")
+        for name in names
+    }
     failed = set[str]()
 
     def call(entry: Entry) -> None:

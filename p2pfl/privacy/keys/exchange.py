@@ -19,7 +19,7 @@ receivers, and sends the key to each neighbour over their own edge:
 
 The broker and outsiders see headers, sizes and times. All neighbours hold the same key, so sealing alone does not
 distinguish one of them from the sender. Beside the ciphertext, each neighbour finds a tag under a key of its own edge,
-see :mod:`p2pfl.network.protocol.wire.tags`. The sender could still send different models to different neighbours;
+see :mod:`p2pfl.network.protocol.wire.wire_codec`. The sender could still send different models to different neighbours;
 signatures prevent that.
 
 References

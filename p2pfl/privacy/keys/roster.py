@@ -286,7 +286,8 @@ class Roster:
             if name == "operator":
                 continue
             if name not in {"peers", "former", "revoked"} or not isinstance(section, dict):
-                raise InputError(f"{_shown(name)} is not a section of a roster (peers, former, revoked); remove it")
+                text = "is not a section of a roster (peers, former, revoked); keys of peers are below the line [peers]"
+                raise InputError(f"{_shown(name)} {text}")
         former = table.get("former", {})
         for peer, keys in former.items():
             if not isinstance(keys, list):

@@ -31,7 +31,7 @@ INCIDENTAL_SECTIONS = ("transport.", "trust.")
 
 
 class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
-    """``sweep.json``: what was swept, and what each run gave.
+    """``sweep.json``.
 
     Attributes
     ----------
@@ -41,7 +41,6 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
     study
         As its file states it.
     metric
-        Name of the score.
     against
         Values of the reference, by key; empty for the best mean.
     budget

@@ -140,7 +140,6 @@ class PeerFinished(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     scores
-        Final scores.
     """
 
     severity = "info"
@@ -180,7 +179,7 @@ class JoinsLate(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     round
-        First round in which it takes part.
+        In which it takes part first.
     rounds
         Of the experiment.
     again
@@ -206,9 +205,9 @@ class ReleasesEnded(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     rounds
-        Rounds behind the model.
+        Behind the model.
     lost
-        Whether a newer model was released and is lost.
+        Whether a newer model was released.
     """
 
     rounds: int
@@ -246,7 +245,7 @@ class AwaitsReturn(Notice, frozen=True, kw_only=True):
     ----------
     round
     seconds
-        Timeout, ``transport.outage``.
+        ``transport.outage``.
     """
 
     round: int
@@ -265,9 +264,8 @@ class BudgetExceeded(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     spent
-        Epsilon so far.
+        So far.
     epsilon
-        The budget.
     """
 
     spent: float
@@ -290,7 +288,6 @@ class KeyTrusted(Notice, frozen=True, kw_only=True):
     ----------
     neighbour
     key
-        Fingerprint.
     """
 
     neighbour: str
@@ -309,9 +306,8 @@ class NameShared(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     key
-        Its fingerprint.
     own
-        The peer's fingerprint.
+        Fingerprint of this peer.
     """
 
     key: str
@@ -351,12 +347,11 @@ class PeerExcluded(Notice, frozen=True, kw_only=True):
     ----------
     neighbour
     key
-        Fingerprint.
     signed
         Kind of statement.
     round, step
     proof
-        File with the proof.
+        File.
     """
 
     severity = "alarm"
@@ -383,7 +378,7 @@ class ModelsRefused(Notice, frozen=True, kw_only=True):
     ----------
     neighbour
     round
-        First such round.
+        The first one.
     """
 
     neighbour: str
@@ -406,9 +401,9 @@ class AcceptanceWithheld(Notice, frozen=True, kw_only=True):
     ----------
     neighbour
     round
-        Last such round.
+        The last one.
     times
-        Number of such rounds so far.
+        Such rounds so far.
     """
 
     neighbour: str
@@ -559,7 +554,7 @@ class BrokerUnavailable(Notice, frozen=True, kw_only=True):
     ----------
     message
     seconds
-        Longest time that it retries.
+        For which it retries.
     """
 
     message: str
@@ -629,7 +624,7 @@ class ClockBehind(Notice, frozen=True, kw_only=True):
     seconds
         By how much.
     key
-        Fingerprint of the key of that start if it is another one.
+        Of that start if it is another one.
     """
 
     seconds: int
@@ -649,9 +644,7 @@ class AnnouncementAhead(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     key
-        Fingerprint of its key.
     topic
-        Of the retained message.
     """
 
     key: str
@@ -711,12 +704,15 @@ class PeerAnnounced(Notice, frozen=True, kw_only=True):
         ``up``; ``left`` after a goodbye; ``dead`` if the broker lost it.
     done
         Whether it left after all rounds.
+    rounds
+        Number of rounds of its run, which a change of the swarm may have set; 0 without an end, ``None`` if unknown.
     """
 
     severity = "info"
 
     status: Literal["up", "left", "dead"]
     done: bool = False
+    rounds: int | None = None
 
     def __str__(self) -> str:
         if self.status == "left":
@@ -777,11 +773,10 @@ class ChangeTaken(Notice, frozen=True, kw_only=True):
     digest
         SHA-256 of what changes.
     operator
-        Fingerprint of the operator's key.
     neighbour
-        Neighbour that relayed it; ``None`` if it came from the operator.
+        That relayed it; null if it came from the operator.
     last
-        Number of rounds after which the run ends; ``None`` for a proposal.
+        Rounds after which the run ends; null for a proposal.
     """
 
     severity = "info"
@@ -806,9 +801,9 @@ class ChangeRefused(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     neighbour
-        Neighbour that relayed it; ``None`` if it came from the broker.
+        That relayed it; null if it came from the broker.
     ordered
-        True if the others end the run by it.
+        Whether the others end the run by it.
     message
     """
 
@@ -829,7 +824,7 @@ class ChangeUnconfirmed(Notice, frozen=True, kw_only=True):
     ----------
     neighbours
     last
-        Number of rounds after which the run ends.
+        Rounds after which the run ends.
     """
 
     neighbours: tuple[str, ...]
@@ -856,19 +851,19 @@ class DataRead(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     round
-        Round before which it did.
+        Before which it did.
     rows, train
-        Rows that it has now, and those of them that it trains on.
+        All of now, and those that it trains on.
     new
-        Rows that it did not have before.
+        Not there before.
     appended
-        Whether the earlier rows are all there, in front of the new ones.
+        Whether the earlier rows are all there, in front.
     loss
         Mean loss on the new rows before it trains on them.
     drift, feature
         Largest population stability index of a feature, of the new rows against the earlier ones; and that feature.
     rate
-        Rate at which DP-SGD samples rows, where it rose because there are fewer.
+        At which DP-SGD samples rows, where it rose because there are fewer.
     """
 
     severity = "info"
@@ -901,7 +896,7 @@ class DataUnreadable(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     round
-        Round before which it tried.
+        Before which it tried.
     message
     """
 
@@ -912,6 +907,24 @@ class DataUnreadable(Notice, frozen=True, kw_only=True):
         return f"goes on with the rows that it has in round {self.round + 1}, because {self.message}"
 
 
+class DataOutdated(Notice, frozen=True, kw_only=True):
+    """The data file of a peer has changed since the peer read it, and ``data.refresh`` is not set.
+
+    Attributes
+    ----------
+    round
+        Round before which it was seen.
+    """
+
+    round: int
+
+    def __str__(self) -> str:
+        return (
+            f"its data file has changed since it was read, as seen before round {self.round + 1}; set data.refresh to "
+            "use new rows, or begin another run with them"
+        )
+
+
 class DataReplaced(Notice, frozen=True, kw_only=True):
     """The data of a peer that resumes do not begin with the rows of its checkpoint, as when the oldest rows have left.
 
@@ -920,8 +933,7 @@ class DataReplaced(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     drift, feature
-        Largest population stability index of a feature, of the rows of now against those of the checkpoint; and that
-        feature.
+        Largest population stability index of a feature against the rows of the checkpoint; and that feature.
     """
 
     drift: float | None = None

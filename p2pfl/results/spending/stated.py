@@ -8,17 +8,17 @@ import msgspec
 
 
 class BudgetStop(msgspec.Struct, frozen=True):
-    """Early stop by the privacy budget; its text is the end of a sentence.
+    """Early stop by the privacy budget.
 
     Attributes
     ----------
     done
         Rounds that ran.
     rounds
-        Rounds of the experiment.
+        Of the experiment.
     epsilon
     account
-        File with costs of earlier runs.
+        Costs of earlier runs.
     peers
         Peers that stopped so.
     among
@@ -45,11 +45,10 @@ class ObserverGuarantee(msgspec.Struct, frozen=True):
     Attributes
     ----------
     observer
-        In words.
     peer
         Peer that is worst off.
     promised
-        True for the line that the run promises.
+        Whether it is what the run promises.
     epsilon
         Null if unbounded.
     auc
@@ -76,27 +75,24 @@ class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
     clip
         Bound of the released change.
     noise
-        Standard deviation of the private noise.
+        Deviation of the private noise.
     mask
-        Standard deviation of a mask.
+        Deviation of a mask.
     participation
         Probability in a round.
     statement
     epsilon
-        Of each peer's data so far; null without a claim.
+        Of each peer's data so far.
     examples
         Guarantee for single samples.
     delta
     adjacency
-        Data sets that the claim makes indistinguishable.
     colluders
-        Peers that may collude.
     observers
         Guarantee of this run by observer, if no peer disappears; absent above 64 peers.
     account
-        File that adds up what runs spend of the data.
     learned
-        What each party learns from exact totals; absent where models travel.
+        What each party learns from exact totals.
     """
 
     mode: str

@@ -35,6 +35,7 @@ NAMES = (
     "privacy.mode=evil:M",
     "compression.name=evil:M",
     "robustness.rule=evil:M",
+    "attack.name=evil:M",
     "topology.kind=evil:M",
     "gossip.weights=evil:M",
     "model.options.loss=evil:M",

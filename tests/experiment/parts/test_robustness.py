@@ -5,7 +5,7 @@ import torch
 
 from p2pfl.algorithms import GossipLearning
 from p2pfl.algorithms.robust import ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
-from p2pfl.core.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import simulate
 
@@ -133,6 +133,31 @@ def test_no_algorithm_in_cycles_of_its_own_goes_with_rules_or_lies(wanted):
     own = f"learning.algorithm={__name__}:OwnMerging"
     with pytest.raises(ExperimentError, match=r"does not work with .*:OwnMerging, which weighs the rows"):
         plan(read({key: value for key, value in SMALL.items() if key != "gossip"}, changes=[own, wanted]))
+
+
+def stay(rows, since, *, noise, scale=0.5):
+    """An attack of one's own, whose peers train half as much."""
+    return since + scale * (rows - since) + 0 * noise()
+
+
+def fail(rows, since, **_):
+    """An attack with an error in it."""
+    return rows[:, :-1] - since
+
+
+def test_a_function_is_an_attack_also_of_live_peers():
+    rows, since = torch.eye(8, 3), torch.ones(8, 3)
+    for changes in ([], ["attack.scale=0.25"]):
+        own = planned(f"attack.name={__name__}:stay", 'attack.peers=["peer1"]', *changes, only=["peer1"]).attack
+        sent = own.corrupted(rows, since=since, peers=[f"peer{index}" for index in range(8)], round=0, step=0)
+        expected = rows.clone()
+        expected[1] = since[1] + (0.25 if changes else 0.5) * (rows[1] - since[1])
+        assert torch.equal(sent, expected)
+
+
+def test_an_attack_of_ones_own_that_fails_is_said_in_one_sentence():
+    with pytest.raises(InputError, match=r"^attack\.name: .*:fail raised RuntimeError: .*; fix it$"):
+        simulate(read(SMALL, changes=[f"attack.name={__name__}:fail"]))
 
 
 @pytest.mark.parametrize("name", ["alie", "ipm", "dissensus"])

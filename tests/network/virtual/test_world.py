@@ -21,6 +21,7 @@ from p2pfl.network.peer import end
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.start_wait import StartWait
@@ -195,6 +196,7 @@ def numberless(self, peer, *, slot, participants):
 
 
 weights = Averaging.masses
+settled = PeerLedgers._settle
 
 
 async def flooded(self, learner, net, active):
@@ -202,12 +204,17 @@ async def flooded(self, learner, net, active):
     return await weights(replace(self, mean_samples=None), learner, net, active)
 
 
+def halved(self, chain):
+    late = settled(self, chain)
+    return None if late is None else late / 2
+
+
 async def equally(_self, _learner, _net, active):
     return active.to(torch.float64).unsqueeze(-1)
 
 
 TOTALS = [seed for seed in range(120) if setting(seed).totals]
-WEIGHTED = [seed for seed in range(200) if setting(seed).weighted and "rounds=1" in setting(seed).changes]
+WEIGHTED = [seed for seed in range(200) if setting(seed).weighted and "rounds=1" not in setting(seed).changes]
 WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "list_unsettled", lambda _self: [], ANY),
@@ -220,6 +227,7 @@ MUTANTS = {
     "ages are those of the last heard": (gossip_learning, "merge_models", rejuvenated, WAITLESS),
     "all peers have the same weight": (Averaging, "masses", equally, WEIGHTED),
     "peers divide by different numbers of samples": (Averaging, "masses", flooded, [137]),
+    "half of what comes late enters": (PeerLedgers, "_settle", halved, [167]),
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "terms are masked for incarnations that have ended": (SumSender, "_check", lambda *_: None, [429, 621]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [2135]),

@@ -132,14 +132,16 @@ def test_an_access_list_that_forbids_to_read_is_named(site, forbidden, topic):
     assert "docs/brokers.md" in topics.message
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_an_access_list_that_forbids_to_publish_is_named(site, version):
+@pytest.mark.parametrize(("version", "rest", "topic"), [(4, "pub/#", "pub/doctor"), (5, "account", "account")])
+def test_an_access_list_that_forbids_to_publish_is_named(site, version, rest, topic):
     acl = site.broker / "acl"
-    acl.write_text(acl.read_text().replace("topic write p2pfl/v1/small/peer/peer0/pub/#", ""))
+    forbidden = f"topic write p2pfl/v1/small/peer/peer0/{rest}\n"
+    assert forbidden in acl.read_text()
+    acl.write_text(acl.read_text().replace(forbidden, ""))
     with site.listening():
         topics = site.found("topics", f"transport.mqtt.version={version}")
     assert topics.status == "problem"
-    assert f"refuses to publish on {ROOT}/peer0/pub/doctor (Not authorized)" in topics.message
+    assert f"refuses to publish on {ROOT}/peer0/{topic} (Not authorized)" in topics.message
 
 
 @pytest.mark.parametrize(

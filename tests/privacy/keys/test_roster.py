@@ -171,6 +171,7 @@ KEY = text(ADA.public)
         (f'[revoked]\n"{KEY}" = 3', "not one line of text; state a reason"),
         ('[revoked]\nada = "lost"', 'is not a key of the form "ed25519:" and base64; copy it again'),
         ("[peer]", 'peer" is not a section of a roster'),
+        (f'ada = "{KEY}"', 'ada" is not a section of a roster .peers, former, revoked.; keys of peers are'),
         ("peers = 7", 'peers" is not a section of a roster'),
         (f'[peers]\nada = "{KEY}"\nada = "{text(BOB.public)}"', "the roster is not TOML "),
         ("[peers", "the roster is not TOML "),

@@ -67,6 +67,7 @@ KEPT_BACK = {
     "telemetry_stopped": "nobody can look",
     "data_read": "loss and drift of new rows concern their owner",
     "data_unreadable": "it contains the message of an error",
+    "data_outdated": "it concerns the owner of the data",
     "data_replaced": "it concerns the owner of the data",
     "change_taken": "the operator has the peer's own answer",
     "change_refused": "it contains the message of an error",
@@ -112,6 +113,7 @@ def test_a_record_at_the_level_health_has_no_number_that_depends_on_data():
         "seconds_waiting": 0.5,
         "received": 2,
         "missed": [],
+        "awaited": [],
     }
     found = passed(RECORD_OF_ADA, "health")
     assert (found.scores, found.training_loss, found.privacy_spent) == ({}, None, None)

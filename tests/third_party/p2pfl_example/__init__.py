@@ -1,1 +1,1 @@
-"""An algorithm, a topology, an exact model and a command for p2pfl."""
+"""An algorithm, a topology, an exact model, an attack, a command and a sink for p2pfl."""

@@ -104,7 +104,7 @@ FLOWS = 3
 EVIDENCE = 460
 """Bytes of an entry of the evidence; there is one for each gossip step and round."""
 
-JOURNAL = 2800
+JOURNAL = 1700
 """Bytes of the journals of a round with masks."""
 
 RECORD = 700

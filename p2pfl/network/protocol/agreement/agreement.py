@@ -16,7 +16,8 @@ owner alone. If some do not, the owner shows the others the acceptances of a maj
 4. A value is decided once a majority has voted in one ballot. These votes prove it to every peer.
 
 A record is durable before a member sends any vote, acceptance or promise in it. The member counts its own only then.
-A peer that is no member of the committee takes part with this class as well: it stores the decision.
+A decision needs no write of its own, because it follows again from the durable statements that it consists of. A peer
+that is no member of the committee takes part with this class as well: it keeps the decision.
 
 *Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
 was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
@@ -132,10 +133,8 @@ class Agreement:
     >>> vote = Vote(place, "ada", committee.first, b"counts")
     >>> bob.handle(MessageReceived("ada", vote), now=0.0)
     []
-    >>> [type(effect).__name__ for effect in bob.handle(RecordStored(), now=0.0)]
-    ['Send', 'StoreRecord']
-    >>> bob.handle(RecordStored(), now=0.0), bob.value
-    ([], b'counts')
+    >>> [type(effect).__name__ for effect in bob.handle(RecordStored(), now=0.0)], bob.value
+    (['Send'], b'counts')
     """
 
     me: str
@@ -175,14 +174,13 @@ class Agreement:
 
     @property
     def value(self) -> Value | None:
-        """Decided value, once it is durable at this member; ``None`` before."""
-        decided = self._durable.decided
-        return None if decided is None else decided.value
+        """Decided value; ``None`` before."""
+        return None if self.decision is None else self.decision.value
 
     @property
     def decision(self) -> Decision | None:
-        """Decision, once it is durable at this member; ``None`` before."""
-        return self._durable.decided
+        """Decision; ``None`` before."""
+        return self.record.decided
 
     @property
     def questioned(self) -> Value | None:
@@ -497,8 +495,7 @@ class Agreement:
         """Handle a message after the decision: answer a request with it, and report contradictory votes."""
         match message:
             case Prepare():
-                self._send((sender,), decision)
-                self._store()
+                self._effects.append(Send((sender,), decision))
             case Vote(member=member) | Promise(member=member) if member == sender:
                 for vote in decision.votes:
                     if contradict(vote, message):
@@ -544,12 +541,11 @@ class Agreement:
             self._decide(Decision(self.subject, votes[0].value, votes))
 
     def _decide(self, decision: Decision) -> None:
-        """Record a decision, on which the peer acts once it is durable, and discard all other state."""
+        """Record a decision, with what is next stored, and discard all other state and what was not sent yet."""
         self.record = MemberRecord(decided=decision)
         self._votes, self._acceptances, self._promises, self._preparing, self._proposed = {}, {}, {}, None, None
         self._prevented, self._highest, self._cycle, self.due = frozenset(), 0, 0, math.inf
-        self._postponers = frozenset()
-        self._store()
+        self._postponers, self._next = frozenset(), []
 
     # ------------------------------------------------------------------ records and messages that wait for them
 
@@ -566,7 +562,7 @@ class Agreement:
         """Store the record after the write in progress; if it is durable already, send its messages at once."""
         if self._written is not None:
             return
-        if self.record != self._durable:
+        if self.record != self._durable and self.record.decided is None:
             self._written = self.record
             self._held, self._next = self._next, []
             self._effects.append(StoreRecord(self.record))

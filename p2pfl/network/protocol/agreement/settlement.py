@@ -35,7 +35,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import (
     outcome,
 )
 from p2pfl.network.protocol.agreement.turns import turn
-from p2pfl.network.protocol.wire.tags import TAG_BYTES
+from p2pfl.network.protocol.wire.bounds import TAG_BYTES
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,
     Agreed,
@@ -128,8 +128,6 @@ class Settlement:
     _requested: bool = False  # this member has asked the committee before it proposed
     _proposed: float = math.inf  # time at which this member, the owner, has proposed that the attempt counts
     _carried: float = math.inf  # time at which a majority had accepted it
-    _announced: bool = False
-    _overtaken: bool = False  # this member had promised a later ballot than the one that decides
 
     def __post_init__(self) -> None:
         self.agreement = Agreement(
@@ -178,14 +176,8 @@ class Settlement:
         return [] if before == (self._gone, self._slow) else self._reconsider(now=now)
 
     def finish_write(self, *, now: float) -> list[Effect]:
-        """Handle the confirmation that the last record is durable; whoever others wait for sends a decision."""
-        effects = [*self._handle(RecordStored(), now=now), *self._reconsider(now=now)]
-        decision = self.decision
-        if decision is not None and not self._announced:
-            self._announced = True
-            if decision.votes[0].ballot.proposer == self.me or self._overtaken:
-                effects += self._send(self.members, decision)
-        return effects
+        """Handle the confirmation that the last record is durable."""
+        return [*self._handle(RecordStored(), now=now), *self._reconsider(now=now)]
 
     def tick(self, *, now: float) -> list[Effect]:
         """Handle the passage of time."""
@@ -202,12 +194,12 @@ class Settlement:
 
     @property
     def decision(self) -> Decision | None:
-        """Durable decision; ``None`` before."""
+        """Decision; ``None`` before."""
         return self.agreement.decision
 
     @property
     def outcome(self) -> AttemptOutcome | None:
-        """Durable outcome; ``None`` before, and if too many Byzantine members have decided what is none."""
+        """Outcome; ``None`` before, and if too many Byzantine members have decided what is none."""
         try:
             return None if self.decision is None else decode_outcome(self.decision.value, self.members)
         except DecodeError:
@@ -477,13 +469,18 @@ class Settlement:
     # ------------------------------------------------------------------ effects
 
     def _handle(self, event: Event, *, now: float) -> list[Effect]:
-        promised = self.agreement.record.promised
+        """Let the agreement handle an event; whoever others wait for sends them a decision."""
+        before = self.agreement.record
         effects = self.agreement.handle(event, now=now)
         if self.agreement.record.accepted is not None:
             self._note_acceptance(self.agreement.record.accepted)
-        decided = self.agreement.record.decided
-        self._overtaken |= decided is not None and promised > decided.votes[0].ballot
-        return [each for effect in effects for each in self._with_reports(effect)]
+        effects = [each for effect in effects for each in self._with_reports(effect)]
+        decided = self.decision
+        if decided is not None and before.decided is None:
+            ballot = decided.votes[0].ballot
+            if ballot.proposer == self.me or before.promised > ballot:
+                effects += self._send(self.members, decided)
+        return effects
 
     def _send(self, to: Collection[str], message: Agreed) -> list[Effect]:
         others = tuple(sorted({*to} - {self.me}))

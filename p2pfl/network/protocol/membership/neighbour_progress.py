@@ -24,8 +24,8 @@ class NeighbourProgress:
     --------
     >>> progress = NeighbourProgress()
     >>> progress.receive("b", Pulse(1, 0, 0, 0, round=5, step=1, first=3))
-    >>> progress.expects("b", 2), progress.expects("b", 3), progress.moved_rounds("b")
-    (False, True, [5])
+    >>> progress.entered, progress.moved_rounds("b")
+    ({'b': 3}, [5])
     """
 
     def __init__(self) -> None:
@@ -54,10 +54,6 @@ class NeighbourProgress:
         positions = sorted(self.places.values())
         half = positions[(len(positions) - 1) // 2][0] if positions else 0
         return positions if len(positions) < 2 else [each for each in positions if each[0] <= half + ALONE]
-
-    def expects(self, peer: str, round: int) -> bool:
-        """Return whether a neighbour that is present takes part in a round."""
-        return self.entered.get(peer, round + 1) <= round
 
     def receive(self, peer: str, pulse: Pulse) -> None:
         """Record a heartbeat."""

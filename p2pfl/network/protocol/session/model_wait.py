@@ -96,10 +96,13 @@ class ModelWait:
         self.awaited = None
 
     def expects(self, peer: str, round: int) -> bool:
-        """Return whether a neighbour is expected to send models of a round."""
-        if peer in self.shared.membership.returning:
+        """Return whether a neighbour is expected to send models of a round, in constant time: each step asks of all."""
+        membership, entered = self.shared.membership, self.shared.progress.entered
+        if peer in membership.returning:
             return True  # until it reports the round from which it continues
-        return peer in self.shared.membership.present and self.shared.progress.expects(peer, round)
+        if peer not in membership.proven or peer in membership.gone or peer in membership.excluded:
+            return False
+        return entered.get(peer, round + 1) <= round
 
     def deadline(self, peer: str, *, since: float) -> float:
         """Return the time at which to continue without a neighbour for which this peer waits since ``since``."""

@@ -65,6 +65,12 @@ MAX_ENTRIES = 4096
 PARTICIPANTS = 1024
 """Participants of a total: as many names and marks fit into the head of a message."""
 
+TAG_BYTES = 16
+"""Length of the tag of a sealed message for one neighbour."""
+
+MAX_TAGS = 2**12
+"""Tags that one message may carry: neighbours of one peer."""
+
 FACTS = 512
 """Entries of the facts in an announcement."""
 

@@ -12,8 +12,7 @@ import msgspec
 
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.network.protocol.wire import bounds
-from p2pfl.network.protocol.wire.bounds import Name
-from p2pfl.network.protocol.wire.tags import TAG_BYTES
+from p2pfl.network.protocol.wire.bounds import TAG_BYTES, Name
 
 REPORTS = 100
 """Maximum number of reports in one message; as many fit into its head."""

@@ -70,9 +70,11 @@ class GLM(Regression):
         Name of a column that is added to the linear predictor, itself or its logarithm, without a coefficient.
     freq_weights, var_weights
         Name of a column of how many samples a row stands for; and of one by which the variance of a row is divided.
+        All four refuse ``data.scale``.
     ridge
         Half of this times the squared norm of the coefficients, without the intercept, is added to the negative
-        log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``.
+        log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``. With one
+        there are no tests.
     fit_intercept
         True if there is an intercept.
     errors

@@ -79,7 +79,8 @@ class Cox(LikelihoodModel, TimedModel):
         Width of a cell of the grid; times within a cell are tied. ``auto`` for cells that are cut in two as long as
         few samples leave in neither.
     times
-        ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
+        ``grid``, or ``union`` for cells that begin at the times of all samples, up to 4,096, which every peer then
+        learns; it needs ``least`` of 1.
     ties
         ``efron`` or ``breslow``.
     strata

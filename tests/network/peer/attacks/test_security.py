@@ -29,8 +29,7 @@ from p2pfl.experiment import read
 from p2pfl.network.protocol.membership.refusals import NotSigned, NotTrusted, text
 from p2pfl.network.protocol.wire.envelope import SEALED
 from p2pfl.network.protocol.wire.messages import Announcement, Claim, Key
-from p2pfl.network.protocol.wire.tags import parts
-from p2pfl.network.protocol.wire.wire_codec import decode, encode
+from p2pfl.network.protocol.wire.wire_codec import decode, encode, parts
 from p2pfl.network.protocol.wire.wire_rows import encode_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import FirstUse, Identity, SeededSource

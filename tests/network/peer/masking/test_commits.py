@@ -55,7 +55,7 @@ def test_without_a_death_reports_and_votes_are_all_that_is_added_and_the_mean_of
     assert not whole.sent.keys() - plain.sent.keys() - agreed
 
 
-EVENTS = 32
+EVENTS = 31
 """Events of a peer in a round of six."""
 
 

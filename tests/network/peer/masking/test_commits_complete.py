@@ -33,7 +33,7 @@ def test_without_a_death_reports_and_votes_are_all_that_is_added_and_no_number_c
     assert {each.committed for of_round in other.outcomes.values() for (each,) in of_round.values()} == {True}
 
 
-EVENTS = 18
+EVENTS = 17
 """Events of a peer in a round of four."""
 
 

@@ -1,5 +1,7 @@
 """Restarts of a member of a round that peers commit together, journals without models, and peers that are slow."""
 
+from collections import Counter
+
 import pytest
 import torch
 from msgspec.structs import replace
@@ -7,7 +9,7 @@ from msgspec.structs import replace
 import ballots
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.storage.checkpoint import Former
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.ledgers.mask_slots import Slot
 from p2pfl.network.protocol.wire.verdict_messages import Ballot
@@ -47,6 +49,27 @@ def test_masks_with_a_member_that_restarted_in_the_first_step_cancel_or_do_not_c
 
     plain, found = timeless(both())
     assert (found - plain).abs().max() < 1
+
+
+def test_a_peer_writes_its_journal_once_in_a_round_and_once_more_in_the_committee(tmp_path, monkeypatch):
+    """Slots of masks, with the last decision, before anything leaves; and an acceptance. Seven of eight are drawn."""
+    written, note = Counter(), CheckpointStore.note
+
+    def counted(store, journal):
+        written[store.peer] += 1
+        note(store, journal)
+
+    async def run():
+        settings = read(SMALL, changes=[*MASKS, "topology.peers=8", "gossip.steps=2", "rounds=2"])
+        lives = RestartablePeers(settings, MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.end()
+
+    monkeypatch.setattr(CheckpointStore, "note", counted)
+    timeless(run())
+    assert sum(written.values()) == 8 + 2 * (8 + 7) + 8
+    journals = [CheckpointStore(tmp_path, name).journal() for name in written]
+    assert all(each.record.decided for journal in journals for each in journal.verdicts)
 
 
 async def test_a_peer_whose_models_are_lost_begins_without_the_verdicts_of_its_journal():

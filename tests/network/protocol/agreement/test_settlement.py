@@ -12,7 +12,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import (
     encode_outcome,
 )
 from p2pfl.network.protocol.agreement.settlement import GRACE, PAUSES, Settlement
-from p2pfl.network.protocol.wire.tags import TAG_BYTES
+from p2pfl.network.protocol.wire.bounds import TAG_BYTES
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,
     SEATS,

@@ -337,6 +337,13 @@ def test_hostile_bytes_are_counted_and_change_nothing_else():
     assert (snapshot(ada.streams.inboxes), snapshot(ada.mailbox)) == before
 
 
+def test_nothing_where_announcements_and_accounts_are_is_no_hostile_payload():
+    ada = met()
+    for place in ("state", "account"):  # the first clears it, and with both the doctor tries its rights
+        assert ada.handle(Received(f"p2pfl/v1/s/peer/bob/{place}", b""), now=1.0) == []
+    assert ada.shared.refused == {}
+
+
 def test_a_payload_that_is_too_long_is_not_opened():
     ada = met()
     ada.handle(Received("p2pfl/v1/s/peer/bob/pub/0", bytes(ada.shared.codec.largest + 1)), now=1.0)

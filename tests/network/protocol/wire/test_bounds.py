@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.wire.bounds import MAX_ENTRIES
+from p2pfl.network.protocol.wire.bounds import MAX_ENTRIES, TAG_BYTES
 from p2pfl.network.protocol.wire.messages import ChangeRelay, Chunk, Message, Telemetry
-from p2pfl.network.protocol.wire.tags import TAG_BYTES
 from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import (
     REPORTS,

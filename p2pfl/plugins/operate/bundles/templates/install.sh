@@ -86,8 +86,8 @@ put() {
 }
 
 if [ "${ENVIRONMENT:-no}" != yes ]; then
-    as_peer "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" -c 1 2>/dev/null ||
-        fail "the user $user cannot run $python; install Python where all users can reach it, or set PYTHON"
+    real=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
+    as_peer "$real" -c 1 2>/dev/null || fail "the user $user cannot run $real; install Python where all users can reach it, or set PYTHON"
     [ -x "$prefix/bin/python" ] || "$python" -m venv "$prefix" || fail "no environment can be made in $prefix; set PREFIX to a folder that you may write"
     [ -z "$wheels" ] || "$prefix/bin/python" -P - "$wheels" "$bundle/torch.txt" "$bundle/requirements.txt" <<'END' || exit 1
 import platform, re, sys
