@@ -357,7 +357,7 @@ def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
         "gossip steps": f"{played} of {cost['gossip_steps_per_round']}{beside}",
         **({} if few is None else {"participants": chosen}),
         **({} if clients is None else {"clients": _clients_text(clients, rounds=cost["rounds"])}),
-        "a model": size(cost["row_bytes"]),
+        "a model": f"{size(cost['row_bytes'])}; the protocol adds messages, which simulate --network counts",
         "a peer sends": _bytes_text(cost["bytes_per_peer_and_round"], rounds=rounds),
         "a peer receives": _bytes_text(received, rounds=rounds),
         "a peer writes": f"about {_bytes_text(cost['bytes_written_per_peer_and_round'], rounds=rounds)}; a checkpoint "
