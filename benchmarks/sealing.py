@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from benchmarks.timing import pair
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
-from p2pfl.network.protocol.wire.wire_codec import add_tags, authentic, encode, parts
+from p2pfl.network.protocol.wire.wire_codec import add_tags, authentic, digest_of, encode, parts, split
 from p2pfl.privacy.keys import ExchangeKey, Identity, SecretSource, SenderKey, verify
 
 SIZES = (4_000_000, 50_000_000)
@@ -110,9 +110,13 @@ def authentication() -> None:
         def bare(sender=sender, message=message, prefix=prefix) -> None:
             sender.sender.seal(message, stream=0, sequence=0, header=prefix)
 
-        def tagging(bare=bare, sealed=sealed, prefix=prefix, tags=tags) -> None:
+        def digest(message=message, prefix=prefix) -> bytes:
+            head, data = split(message)
+            return digest_of(prefix, head, blake3.blake3(data).digest())
+
+        def tagging(bare=bare, sealed=sealed, prefix=prefix, tags=tags, digest=digest) -> None:
             bare()
-            add_tags(prefix, sealed, keys=tags)
+            add_tags(prefix, digest(), sealed, keys=tags)
 
         def signing(bare=bare, signed=signed, header=header, prefix=prefix, sealed=sealed) -> None:
             bare()
@@ -122,9 +126,11 @@ def authentication() -> None:
         def opening(key=key, sealed=sealed, prefix=prefix) -> None:
             key.open(sealed, stream=0, sequence=0, header=prefix)
 
-        def looking(opening=opening, payload=payload, own=receiver._tags["peer0"][1]) -> None:  # noqa: SLF001
+        own = receiver._tags["peer0"][1]  # noqa: SLF001
+
+        def looking(opening=opening, payload=payload, own=own, digest=digest) -> None:
             opening()
-            authentic(parts(payload, prefix=13), key=own)
+            authentic(parts(payload, prefix=13), digest(), key=own)
 
         def verifying(opening=opening, signed=signed, header=header, signature=signature) -> None:
             opening()

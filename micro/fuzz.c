@@ -156,15 +156,16 @@ static size_t message(uint8_t *out, size_t room, enum wire_kind kind, uint64_t *
                               .ended = (int)draw(2)};
         return wire_account(out, room, 5, odd_number(), &f, 1, 2, none_missed, NULL);
     }
-    struct wire_chunk m = {.incarnation = 5, .sequence = draw(4) ? board.others[0].next : *sequence, .total = MICRO_ROW};
+    struct wire_chunk m = {.incarnation = 5, .sequence = draw(4) ? board.others[0].next : *sequence, .total = MICRO_ROW,
+                           .trailer = some, .trailer_size = WIRE_SIGNATURE};
     m.first = *sequence = m.sequence;
     size_t size = wire_chunk_head(out, room, &m);
     uint8_t *row = out + size;
     fill(row + WIRE_ROW_HEAD);
     if (wire_row_head(row, draw(2) ? board.round : odd_number(), draw(2) ? board.step : draw(3), MICRO_PARAMETERS) != 0) return size;
     if (draw(2)) row[draw(WIRE_ROW_HEAD)] ^= (uint8_t)(1 << draw(8)); /* before it is signed */
-    crypto_sign(row + MICRO_ROW - 64, SEED[1], statement, row_statement(&board, statement, "bob", 5, row));
-    return size + MICRO_ROW;
+    crypto_sign(some, SEED[1], statement, row_statement(&board, statement, "bob", 5, row));
+    return wire_chunk_head(out, room, &m) + MICRO_ROW;
 }
 
 static size_t mutate(uint8_t *data, size_t size, size_t room) {

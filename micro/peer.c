@@ -66,9 +66,10 @@ static uint8_t *framed(uint8_t *message, const char *domain) {
 
 static const char HELLO[] = "p2pfl/v1/hello", ROW[] = "p2pfl/v1/row";
 
-/* What is signed of a row: the domain, SWARM/PEER/INCARNATION/, the first 64 bytes, BLAKE3 of the numbers. */
+/* What is signed of a row: the domain, SWARM/PEER/INCARNATION/, the first 64 bytes, the chain of its only piece. */
 static size_t row_statement(struct micro_peer *p, uint8_t out[256], const char *peer, uint64_t incarnation,
                             const uint8_t *row) {
+    static const uint8_t NO_PIECES[32];
     struct blake3 h;
     size_t at = sizeof ROW; /* with the zero that ends a domain */
     memcpy(out, ROW, at);
@@ -80,7 +81,11 @@ static size_t row_statement(struct micro_peer *p, uint8_t out[256], const char *
     at = text_add((char *)out, at, "/");
     memcpy(out + at, row, WIRE_ROW_HEAD);
     blake3_begin(&h, NULL);
-    blake3_update(&h, row + WIRE_ROW_HEAD, 4 * MICRO_PARAMETERS);
+    blake3_update(&h, row, MICRO_ROW);
+    blake3_end(&h, out + at + WIRE_ROW_HEAD, 32);
+    blake3_begin(&h, NULL);
+    blake3_update(&h, NO_PIECES, 32);
+    blake3_update(&h, out + at + WIRE_ROW_HEAD, 32);
     blake3_end(&h, out + at + WIRE_ROW_HEAD, 32);
     return at + WIRE_ROW_HEAD + 32;
 }
@@ -185,16 +190,18 @@ static int hand_over(struct micro_peer *p, int i) {
 /* Send the released model, which is the last chunk of the stream, to one neighbour or to all. */
 static int send_model(struct micro_peer *p, int only) {
     char where[MICRO_TOPIC];
-    uint8_t statement[256], *message = p->work.out + MQTT_HEADROOM + SEAL_HEAD, *payload;
+    uint8_t statement[256], signature[WIRE_SIGNATURE] = {0}, *message = p->work.out + MQTT_HEADROOM + SEAL_HEAD, *payload;
     uint64_t sequence = p->head - 1;
-    struct wire_chunk m = {.incarnation = p->incarnation, .sequence = sequence, .first = sequence, .total = MICRO_ROW};
+    struct wire_chunk m = {.incarnation = p->incarnation, .sequence = sequence, .first = sequence, .total = MICRO_ROW,
+                           .trailer = signature, .trailer_size = WIRE_SIGNATURE};
     size_t head = wire_chunk_head(message, MICRO_CHUNK_HEAD, &m), sealed;
     uint8_t *row = message + head;
     if (head == 0 || wire_row_head(row, p->round, p->step, MICRO_PARAMETERS) != 0)
         return fail(p, "the number of the round is too large for a message", "", "");
     memcpy(row + WIRE_ROW_HEAD, p->released, sizeof p->released);
     size_t size = row_statement(p, statement, p->c->name, p->incarnation, row);
-    crypto_sign(row + MICRO_ROW - WIRE_SIGNATURE, p->c->identity, statement, size);
+    crypto_sign(signature, p->c->identity, statement, size);
+    wire_chunk_head(message, MICRO_CHUNK_HEAD, &m); /* again, with its signature */
     payload = seal(p->work.out + MQTT_HEADROOM, head + MICRO_ROW, &sealed, 0, sequence, &p->own, p->edges, only);
     if (only < 0) topic(p, where, p->c->name, "pub/0", "");
     else topic(p, where, p->c->neighbours[only].name, "in/", p->c->name);
@@ -277,11 +284,12 @@ static int receive_chunk(struct micro_peer *p, int i, const struct wire_chunk *m
     if (m->incarnation != n->incarnation) return 0;
     if (m->sequence >= n->head) n->head = m->sequence + 1;
     if (m->sequence != n->next) return 0; /* doubled, or out of turn: it is asked for */
-    int fine = m->offset == 0 && m->total == m->size && m->first == m->sequence && m->size == MICRO_ROW;
+    int fine = m->offset == 0 && m->total == m->size && m->first == m->sequence && m->size == MICRO_ROW &&
+               m->trailer_size == WIRE_SIGNATURE;
     if (fine) fine = wire_read_row(&row, m->data, m->size) == 0 && row.length == MICRO_PARAMETERS;
     if (fine) {
         size_t size = row_statement(p, statement, p->c->neighbours[i].name, n->incarnation, m->data);
-        fine = crypto_verify(n->identity, m->data + MICRO_ROW - WIRE_SIGNATURE, statement, size) == 0;
+        fine = crypto_verify(n->identity, m->trailer, statement, size) == 0;
     }
     if (fine) fine = is_finite(row.numbers) && row.round < (uint64_t)p->c->rounds + 8 && row.step < p->c->gossip_steps;
     if (fine) {

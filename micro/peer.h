@@ -23,8 +23,8 @@ struct micro_platform {
     int (*reconnect)(void *context);
 };
 
-#define MICRO_CHUNK_HEAD 72 /* bytes of a chunk before its data, at most */
-#define MICRO_ROW (WIRE_ROW_HEAD + 4 * MICRO_PARAMETERS + WIRE_SIGNATURE)
+#define MICRO_CHUNK_HEAD (72 + WIRE_SIGNATURE) /* bytes of a chunk before its data, at most */
+#define MICRO_ROW (WIRE_ROW_HEAD + 4 * MICRO_PARAMETERS)
 #define MICRO_TAGS 64       /* neighbours that a neighbour may have */
 #define MICRO_LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define MICRO_BODY MICRO_LARGER(MICRO_ROW, MICRO_FACTS + 2048)

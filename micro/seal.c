@@ -114,11 +114,18 @@ static uint64_t read_number(const uint8_t *in, int size) {
     return value;
 }
 
-static void digest_of(uint8_t out[32], const uint8_t prefix[13], const uint8_t *ciphertext, size_t size) {
+/* Of a message: the prefix, what comes before its data, and the hash of its data. */
+static void digest_of(uint8_t out[32], const uint8_t prefix[13], const uint8_t *message, size_t size) {
     struct blake3 h;
+    size_t end = size < 3 ? size : 3 + (size_t)read_number(message + 1, 2);
+    if (end > size) end = size;
+    blake3_begin(&h, NULL);
+    blake3_update(&h, message + end, size - end);
+    blake3_end(&h, out, 32);
     blake3_begin(&h, NULL);
     blake3_update(&h, prefix, 13);
-    blake3_update(&h, ciphertext, size);
+    blake3_update(&h, message, end);
+    blake3_update(&h, out, 32);
     blake3_end(&h, out, 32);
 }
 
@@ -135,8 +142,8 @@ uint8_t *seal(uint8_t *buffer, size_t size, size_t *sealed, uint32_t stream, uin
     unsigned count = 0;
     number(prefix + 1, stream, 4);
     number(prefix + 5, sequence, 8); /* the nonce is what follows the first byte */
+    digest_of(digest, prefix, message, size);
     crypto_seal(own->sender, prefix + 1, prefix, 13, message, size, message + size);
-    digest_of(digest, prefix, message, size + SEAL_TAG);
     for (int i = MICRO_NEIGHBOURS; i-- > 0;) {
         if (!edges[i].met || (only >= 0 && only != i)) continue;
         at -= TAG;
@@ -157,7 +164,10 @@ uint8_t *seal_open(uint8_t *payload, size_t size, size_t *opened, uint32_t *stre
     if (!e->met || !e->have || size < 15 || payload[0] != SEALED) return NULL;
     size_t count = (size_t)read_number(payload + 13, 2), start = 15 + count * TAG;
     if (count > 4096 || size < start + SEAL_TAG) return NULL;
-    digest_of(digest, payload, payload + start, size - start);
+    *opened = size - start - SEAL_TAG;
+    if (crypto_open(e->sender, payload + 1, payload, 13, payload + start, *opened, payload + size - SEAL_TAG) != 0)
+        return NULL;
+    digest_of(digest, payload, payload + start, *opened);
     tag_of(mine, digest, e->tag_in);
     for (size_t i = 0; i < count; i++) {
         uint8_t difference = 0;
@@ -167,8 +177,5 @@ uint8_t *seal_open(uint8_t *payload, size_t size, size_t *opened, uint32_t *stre
     if (!found) return NULL;
     *stream = (uint32_t)read_number(payload + 1, 4);
     *sequence = read_number(payload + 5, 8);
-    *opened = size - start - SEAL_TAG;
-    if (crypto_open(e->sender, payload + 1, payload, 13, payload + start, *opened, payload + size - SEAL_TAG) != 0)
-        return NULL;
     return payload + start;
 }

@@ -180,7 +180,8 @@ static void read_chunk(struct mp_reader *r, uint32_t left, struct wire_chunk *m)
     m->first = mp_read_uint(r, SEQUENCE);
     m->offset = mp_read_uint(r, UINT64_C(1) << 40);
     m->total = mp_read_uint(r, UINT64_C(1) << 40);
-    if (left > 6) r->failed = 1; /* data are no field */
+    if (left > 6) m->trailer = mp_read_bytes(r, &m->trailer_size, WIRE_SIGNATURE);
+    if (left > 7) r->failed = 1; /* data are no field */
 }
 
 int wire_decode(struct wire_message *out, const uint8_t *payload, size_t size, const char *me) {
@@ -308,8 +309,9 @@ size_t wire_ack(uint8_t *out, size_t room, const struct wire_ack *m) {
 }
 
 size_t wire_chunk_head(uint8_t *out, size_t room, const struct wire_chunk *m) {
-    struct mp_writer w = begin(out, room, WIRE_CHUNK, 6);
+    struct mp_writer w = begin(out, room, WIRE_CHUNK, 7);
     uints(&w, 6, (const uint64_t[]){m->incarnation, m->phase, m->sequence, m->first, m->offset, m->total});
+    mp_bytes(&w, m->trailer, m->trailer_size);
     return finish(&w, out);
 }
 
@@ -398,7 +400,7 @@ int wire_row_head(uint8_t out[WIRE_ROW_HEAD], uint64_t round, uint64_t step, uin
 int wire_read_row(struct wire_row *out, const uint8_t *message, size_t size) {
     uint32_t text_size;
     memset(out, 0, sizeof *out);
-    if (size < WIRE_ROW_HEAD + WIRE_SIGNATURE || message[1] || message[2] || message[3]) return -1;
+    if (size < WIRE_ROW_HEAD || message[1] || message[2] || message[3]) return -1;
     if (message[0] > WIRE_ROW_HEAD - 4) return -1;
     struct mp_reader r = mp_read(message + 4, message[0]);
     uint32_t fields = mp_read_array(&r, 64);
@@ -415,7 +417,7 @@ int wire_read_row(struct wire_row *out, const uint8_t *message, size_t size) {
         else if (field > 7) mp_skip(&r, DEPTH);
     }
     if (r.failed || r.at != r.end) return -1;
-    if (size - WIRE_ROW_HEAD - WIRE_SIGNATURE != (size_t)out->length * 4) return -1;
+    if (size - WIRE_ROW_HEAD != (size_t)out->length * 4) return -1;
     out->numbers = message + WIRE_ROW_HEAD;
     return 0;
 }

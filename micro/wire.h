@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_VERSION 18
+#define WIRE_VERSION 19
 #define WIRE_END UINT64_C(0x7fffffffffffffff) /* of all gossip steps */
 #define WIRE_ROW_HEAD 64                      /* bytes before the numbers of a row */
 #define WIRE_SIGNATURE 64
@@ -61,8 +61,8 @@ struct wire_account {
 
 struct wire_chunk {
     uint64_t incarnation, phase, sequence, first, offset, total;
-    const uint8_t *data;
-    uint32_t size;
+    const uint8_t *trailer, *data;
+    uint32_t trailer_size, size;
 };
 
 struct wire_message {
@@ -110,7 +110,7 @@ size_t wire_account(uint8_t *out, size_t room, uint64_t incarnation, uint64_t nu
 /* The signed bytes of an announcement, from the bytes of its head: SWARM/HEAD without the signature. */
 size_t wire_signable(uint8_t *out, size_t room, const char *swarm, const uint8_t *head, size_t size);
 
-/* The 64 bytes before the numbers of a row; and what follows them in a message of a whole row. */
+/* The 64 bytes before the numbers of a row; and a message of a whole row. */
 int wire_row_head(uint8_t out[WIRE_ROW_HEAD], uint64_t round, uint64_t step, uint32_t length);
 int wire_read_row(struct wire_row *out, const uint8_t *message, size_t size);
 

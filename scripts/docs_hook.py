@@ -186,7 +186,7 @@ def run_files() -> str:
         SCHEMA_DESCRIPTION,
         (
             "Each file has `schema`, the version of its format, which is 1. A field without a meaning is what its name "
-            "says; those in `_s` are seconds. What is unknown or does not apply is null."
+            "says; those in `_s` are seconds. What is unknown or does not apply is null or absent."
         ),
     ]
     shown = set[str]()
@@ -200,7 +200,10 @@ def run_files() -> str:
         for name in (kind.__name__ for kind in [*kinds, *classes(list(kinds))]):
             if name not in shown and (name in own or "kind" not in defs[name]["properties"]):
                 shown.add(name)
-                parts += [*_headed(defs[name], name), _fields(defs[name], above if name in own else [])]
+                parts += [
+                    *_headed(defs[name], name)[: 1 + (name in own)],
+                    _fields(defs[name], above if name in own else []),
+                ]
     return "\n\n".join(parts) + "\n"
 
 

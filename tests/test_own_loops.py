@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+import own_loops
 import p2pfl
 from composed import DATA, RING, equal, gathered, learner, swarm
 from own_loops import KINDS, made, own_table
 from p2pfl.cli import main
+from p2pfl.cli.planning.explain import explain
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
+from p2pfl.experiment.parts.learner_parts import shown_names
 from p2pfl.learning import Adjustable, Federated, Learner, Pools
 from p2pfl.network.transport import MemoryTransport
 
@@ -26,6 +29,44 @@ def test_a_loop_of_another_framework_learns_in_a_simulation_from_python_and_from
     assert here.summary["together"] > 0.7
     assert here.summary["together"] == there.summary["together"]
     assert here.summary["pooled"] is None
+
+
+@pytest.mark.slow
+def test_a_loop_goes_on_from_the_models_of_a_run_and_is_shown_by_its_name(tmp_path):
+    table = own_table("sklearn")
+    assert shown_names(read(table))[0] == "own_loops:sklearn_learner"
+    alone = {"learning": {"learner": "own_loops:loop_with_data"}}
+    assert shown_names(read(table | alone)) == ("own_loops:loop_with_data", "data of its own")
+    assert explain(plan(read(table | alone)))["data"]["name"] == "data of its own"
+    whole = p2pfl.simulate(read(table | {"rounds": 4}), baselines=False)
+    p2pfl.simulate(read(table | {"rounds": 2}), folder=tmp_path / "first", baselines=False)
+    models = {"pretrained": str(tmp_path / "first" / "peers" / "{peer}.safetensors")}
+    then = p2pfl.simulate(read(table | {"rounds": 2, "model": models}), baselines=False)
+    equal(whole.models, then.models)
+
+
+def test_saved_models_of_another_learner_and_learners_that_take_none_are_refused(tmp_path, monkeypatch):
+    table = own_table("sklearn")
+    save_file({"row": torch.zeros(3)}, tmp_path / "other.safetensors")
+    table |= {"model": {"pretrained": str(tmp_path / "other.safetensors")}}
+    with pytest.raises(InputError, match="not the tensors of this model"):
+        plan(read(table))
+    learner_of = own_loops.sklearn_learner
+    monkeypatch.setattr(
+        own_loops, "sklearn_learner", lambda federation, epochs: Foreign(learner_of(federation, epochs))
+    )
+    with pytest.raises(InputError, match="returned Foreign, which begins with a model of its own"):
+        plan(read(table))
+
+
+class Foreign:
+    """A learner that is none of p2pfl's classes."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -55,7 +96,7 @@ async def test_a_loop_of_another_framework_learns_in_live_peers_as_in_a_simulati
 CLINIC = """
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import p2pfl
 

@@ -29,7 +29,7 @@ class HelpOptions(Options):
     name: Annotated[str | None, Argument("what to explain (default: everything)", "GROUP|COMMAND")] = None
 
 
-KEEP_ROWS = Option("keep what leaves under masks or noise, from which p2pfl verify computes the models again")
+KEEP_ROWS = Option("keep masked or noisy releases, from which p2pfl verify recomputes the models")
 """Option of the commands of live peers, each of which keeps what it sends itself."""
 
 
@@ -61,45 +61,41 @@ class RunOptions(SwarmOptions):
 class SimulateOptions(SwarmOptions, OwnTableOptions):
     """Run the same experiment with all peers simulated."""
 
-    workers: Annotated[
-        int, Option("processes that share the peers; under torchrun those that it started", "N", count)
-    ] = 1
+    workers: Annotated[int, Option("processes that share the peers; torchrun sets it", "N", count)] = 1
     network: Annotated[
         str | None,
-        Option("live peers in virtual time over this network, such as wan: predicts how long a run takes", "FILE"),
+        Option("predict how long live peers take over this network, such as wan", "FILE"),
     ] = None
 
 
 class PeerOptions(TrainingOptions, ExperimentOptions):
     """One peer on this device."""
 
-    no_baselines: Annotated[bool, Option("do not train a model alone after the run, to see what it gained")] = False
-    name: Annotated[str, Option("which of the experiment's peers this is")]
+    no_baselines: Annotated[bool, Option("do not train a model alone afterwards")] = False
+    name: Annotated[str, Option("this peer")]
     broker: Annotated[list[str], Option("instead of transport.broker; again to fail over", "URL")]
-    resume: Annotated[bool, Option("go on with the last run of this peer under --runs")] = False
+    resume: Annotated[bool, Option("go on with its last run under --runs")] = False
     keep_rows: Annotated[bool, KEEP_ROWS] = False
-    on_model: Annotated[
-        str | None, Option("run this in a shell after each new model, whose path is in $P2PFL_MODEL", "CMD")
-    ] = None
+    on_model: Annotated[str | None, Option("shell command after each new model, $P2PFL_MODEL", "CMD")] = None
 
 
 class NextOptions(TrainingOptions, TrustOptions):
-    """A new run of the same kind that begins with the last models of one that ended or was stopped."""
+    """A new run that begins with the last models of one that ended or was stopped."""
 
     run: Annotated[str, Argument("its run directory; on a device that of the device's peer", "RUN")]
-    changes: Annotated[list[str], Option("what differs now, such as learning.rate=0.05", "KEY=VALUE", flag="--set")]
-    broker: Annotated[list[str], Option("of live peers: instead of the former one; again to fail over", "URL")]
+    changes: Annotated[list[str], Option("what differs now", "KEY=VALUE", flag="--set")]
+    broker: Annotated[list[str], Option("instead of the former one; again to fail over", "URL")]
     workers: Annotated[int | None, Option("as for run and simulate", "N", count)] = None
 
 
 class RepeatOptions(OutputOptions, AccountingOptions, TrustOptions):
     """Run a simulation again from its directory, and compare to the bit."""
 
-    run: Annotated[str, Argument("the run directory of a simulation, or of a run of a sweep", "RUN")]
+    run: Annotated[str, Argument("directory of a simulation", "RUN")]
     check: Annotated[bool, Option("end with status 1 if models, records or results differ")] = False
     changes: Annotated[
         list[str],
-        Option("where a file is on this machine, such as data.options.path=own.csv; again", "KEY=PATH", flag="--set"),
+        Option("file on this machine, as data.options.path=own.csv (repeatable)", "KEY=PATH", flag="--set"),
     ]
 
 
@@ -115,7 +111,7 @@ class TopologyOptions(JsonOptions):
 
 
 class ExplainOptions(JsonOptions, ReviewOptions, PeersOptions):
-    """Show the data split and the expected cost of an experiment before it runs."""
+    """The data split and the expected cost of an experiment."""
 
     html: Annotated[str | None, Option("write the page that an officer signs before the run", "FILE")] = None
 
@@ -153,33 +149,25 @@ class PredictOptions(AccountingOptions, ModelOptions):
             "TABLE",
         ),
     ]
-    average: Annotated[
-        list[str], Option("mean prediction with this model, which others have trained apart; again for more", "MODEL")
-    ]
+    average: Annotated[list[str], Option("also average with this model, trained apart (repeatable)", "MODEL")]
     out: Annotated[str | None, Option("write them there (default: standard output)", "FILE")] = None
     live: Annotated[
         bool,
-        Option(
-            "with the other peers, which run the same for their own tables, a helper for -, and answer until stopped"
-        ),
+        Option("with the other peers, which run the same for their tables (a helper for -) until stopped"),
     ] = False
     name: Annotated[
         str | None, Option("with --live: the peer whose rows are here (default: that of MODEL)", "PEER")
     ] = None
     broker: Annotated[list[str], Option("with --live: instead of transport.broker; again to fail over", "URL")]
-    most: Annotated[int, Option("with --live: rows of which a feature holder answers in 24 hours", "ROWS", count)] = (
-        1000
-    )
+    most: Annotated[int, Option("with --live: rows that a feature holder answers in 24 hours", "ROWS", count)] = 1000
 
 
 class EvaluateOptions(JsonOptions, AccountingOptions, ModelOptions):
     """Scores of a saved model on a table, with 95 % intervals."""
 
     table: Annotated[str, Argument("a CSV or Parquet file with the columns of the training", "TABLE")]
-    average: Annotated[
-        list[str], Option("mean prediction with this model, which others have trained apart; again for more", "MODEL")
-    ]
-    by: Annotated[str | None, Option("score each group of rows with one value there as well", "COLUMN")] = None
+    average: Annotated[list[str], Option("also average with this model, trained apart (repeatable)", "MODEL")]
+    by: Annotated[str | None, Option("also score each group of rows with one value there", "COLUMN")] = None
     seed: Annotated[int, Option("seed of the bootstrap behind the intervals")] = 0
 
 
@@ -194,18 +182,18 @@ class ExportOptions(ModelOptions):
     to: Annotated[
         str,
         Option(
-            "format: torch.export, ONNX; for trees XGBoost's JSON, or a Python module with a scikit-learn estimator",
+            "torch.export, ONNX; of trees XGBoost's JSON, or a module with a scikit-learn estimator",
             choices=_formats,
         ),
     ]
-    out: Annotated[str | None, Option("default: MODEL with the ending of the format, such as .onnx", "FILE")] = None
+    out: Annotated[str | None, Option("default: MODEL with another ending", "FILE")] = None
 
 
 class CardOptions(Options):
     """A model card of a run, as Markdown."""
 
     run: Annotated[str, Argument("a run directory", "RUN")]
-    exact: Annotated[bool, Option("print exact statistics of the training data, for data that are public")] = False
+    exact: Annotated[bool, Option("print exact statistics of the training data, if public")] = False
     out: Annotated[str | None, Option("write it there (default: standard output)", "FILE")] = None
 
 
@@ -213,18 +201,12 @@ class ReportOptions(PageOptions):
     """Tables and pages of a run, or of several side by side."""
 
     runs: Annotated[list[str], Argument("run directories, or that of a sweep", "RUN")]
-    html: Annotated[str | None, Option("write a page without scripts that needs no other file", "FILE")] = None
+    html: Annotated[str | None, Option("write a page that needs no other file", "FILE")] = None
     csv: Annotated[str | None, Option("write rounds of a run, or settings of a comparison", "FILE")] = None
-    tensorboard: Annotated[str | None, Option("write event files for TensorBoard, a directory for each run", "DIR")] = (
-        None
-    )
-    tex: Annotated[
-        str | None, Option("write the scores of a run, or the table of a comparison, for LaTeX with booktabs", "FILE")
-    ] = None
-    docx: Annotated[str | None, Option("write these tables for Word", "FILE")] = None
-    plot: Annotated[
-        str | None, Option("draw score and distance of one run, or the mean score of each setting of several", "FILE")
-    ] = None
+    tensorboard: Annotated[str | None, Option("write event files for TensorBoard", "DIR")] = None
+    tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
+    docx: Annotated[str | None, Option("write the tables for Word", "FILE")] = None
+    plot: Annotated[str | None, Option("draw scores of one run, or of each setting of several", "FILE")] = None
     by: Annotated[Literal["round", "bytes"], Option("with --plot of several: the horizontal axis")] = "round"
     metric: Annotated[str | None, Option("score to compare (default: that of the summaries)", "NAME")] = None
 
@@ -242,11 +224,11 @@ class IdentityOptions(JsonOptions):
     rotate: Annotated[bool, Option("a new key, for which the present one vouches", exclusive=True)] = False
     accept: Annotated[
         str | None,
-        Option("list the key that --rotate, which printed FILE elsewhere, has vouched for", "FILE", exclusive=True),
+        Option("list the key for which --rotate printed FILE", "FILE", exclusive=True),
     ] = None
     request: Annotated[
         str | None,
-        Option("write a request of this device for the operator of a fleet (p2pfl deploy)", "FILE", exclusive=True),
+        Option("write a request for p2pfl deploy --collect", "FILE", exclusive=True),
     ] = None
     revoke: Annotated[
         str | None, Option("have the roster refuse the present key from now on", "REASON", exclusive=True)
@@ -259,13 +241,11 @@ class BrokerOptions(TrustOptions):
     experiment: Annotated[str, Argument("with --config: whose peers may join, by passwords", "EXPERIMENT")] = ""
     config: Annotated[
         str | None,
-        Option("start nothing, but write mosquitto.conf and all it needs outside of a trusted network", "DIR"),
+        Option("write mosquitto.conf and what it needs, and start nothing", "DIR"),
     ] = None
     host: Annotated[str, Option("address to listen on")] = "127.0.0.1"
-    public: Annotated[
-        list[str], Option("with --config: by what peers reach it, in its certificate; again for more", "HOST")
-    ]
-    observer: Annotated[list[str], Option("with --config: may look at the swarm; again for more", "NAME")]
+    public: Annotated[list[str], Option("with --config: a name that peers call it by (repeatable)", "HOST")]
+    observer: Annotated[list[str], Option("with --config: may look at the swarm (repeatable)", "NAME")]
     port: Annotated[int | None, Option("port, 0 for any free one (default: 1883, with --config 8883)")] = None
     kind: Annotated[Literal["auto", "mosquitto", "iotcore"], Option("auto is the first that is installed")] = "auto"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import flat_without_folders, read_kept
-from p2pfl.results.lock import PEER_LOCK, RUN_LOCK
+from p2pfl.results.lock import PEER_LOCK, RUN_LOCK, alive
 
 
 def add_present() -> None:
@@ -108,6 +108,12 @@ def read_experiment(folder: Path) -> Experiment:
     if not begun(folder):
         raise InputError(f"{folder} is no run directory, because it has no experiment.toml; check the path")
     return read_kept(folder / "experiment.toml", whole=True)
+
+
+def peer_started(folder: Path) -> int | None:
+    """Return when the process of a peer took its directory, in nanoseconds since 1970; ``None`` if none runs."""
+    lock = folder / PEER_LOCK
+    return lock.stat().st_mtime_ns if alive(lock) else None
 
 
 def check_played(folder: Path) -> None:

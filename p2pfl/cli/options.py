@@ -35,7 +35,7 @@ class OutputOptions(JsonOptions):
 class PageOptions(JsonOptions):
     """Files of results besides their text."""
 
-    html: Annotated[str | None, Option("write a page with charts that needs no other file", "FILE")] = None
+    html: Annotated[str | None, Option("write a page that needs no other file", "FILE")] = None
     csv: Annotated[str | None, Option("write the table", "FILE")] = None
     tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
     docx: Annotated[str | None, Option("write the tables for Word", "FILE")] = None
@@ -50,7 +50,7 @@ class AccountingOptions(Options):
 class TrustOptions(Options):
     """Option of commands that read what others have written, and run none of its code unasked."""
 
-    trust_code: Annotated[bool, Option("agree to run the code that the experiment or the directory names")] = False
+    trust_code: Annotated[bool, Option("run the code that the experiment or directory names")] = False
 
 
 class ExperimentOptions(TrustOptions):

@@ -170,7 +170,7 @@ def _computing(result: Mapping[str, Any]) -> list[str]:
 def _written(result: Mapping[str, Any]) -> list[str]:
     """Return what a peer writes, if it is known."""
     written = result.get("bytes_written")
-    return [] if written is None else [f"{size(written)} written by a peer in a round"]
+    return [] if written is None else [f"{size(written)} written by a peer in a round since its last start"]
 
 
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:

@@ -67,6 +67,7 @@ class FittedCoefficient:
     p
         Two-sided.
     low, high
+        95 % interval.
     """
 
     name: str
@@ -159,7 +160,7 @@ class FittedRegression:
     ratio
         Meaning of the exponential of a coefficient, such as ``odds ratio``; empty where it has none.
     tests
-        Tests of proportional hazards of ``cox``, or of heterogeneity between peers of ``meta_analysis``.
+        Of proportional hazards (``cox``), by column and of all, or of heterogeneity between peers (``meta_analysis``).
     sites
         Estimates of the peers that show theirs in a ``meta_analysis``.
     """

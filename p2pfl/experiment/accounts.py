@@ -301,6 +301,19 @@ def data_files(experiment: Experiment, peers: Iterable[str]) -> dict[str, Path]:
     return {peer: _real(file) for peer, file in _stated_files(experiment, peers).items()}
 
 
+def file_states(experiment: Experiment, peers: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return size and time of the last change of each peer's data file; nothing where there is none.
+
+    A SQLite database counts with the log beside it, to which it writes first.
+    """
+    states = dict[str, tuple[int, int]]()
+    for peer, path in data_files(experiment, peers).items():
+        found = [each.stat() for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
+        if found:
+            states[peer] = sum(each.st_size for each in found), max(each.st_mtime_ns for each in found)
+    return states
+
+
 def _stated_files(experiment: Experiment, peers: Iterable[str]) -> dict[str, Path]:
     """Return the data file of each peer as the experiment spells it."""
     stated = experiment.data.options.get("path")

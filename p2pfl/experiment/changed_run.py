@@ -126,7 +126,9 @@ def begun_after(
     return msgspec.structs.replace(after, model=msgspec.structs.replace(after.model, pretrained=start))
 
 
-def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path | None) -> str | None:
+def refusal(
+    change: SwarmChange, before: Experiment, *, peer: str, folder: Path | None, continues: bool = True
+) -> str | None:
     """Return why a peer cannot follow a change, in a clause without paths, as it is public; ``None`` if it can.
 
     Parameters
@@ -139,6 +141,8 @@ def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path 
         Name of the peer.
     folder
         Directory of the present run; ``None`` if it keeps none.
+    continues
+        False if the learner of the peer cannot begin with the model of a file.
     """
     try:
         after, roster = changed_experiment(before, change.settings), change.next_roster
@@ -149,12 +153,12 @@ def refusal(change: SwarmChange, before: Experiment, *, peer: str, folder: Path 
             return "its roster names no operator, so nobody could change the next run"
         if missing := [name for name in names if name not in roster.peers or roster.peers[name] in roster.revoked]:
             return f"its roster lacks {missing[0]}"
-        return _beginning(before, after, peer=peer, folder=folder) if peer in names else None
+        return _beginning(before, after, peer=peer, folder=folder, continues=continues) if peer in names else None
     except InputError as error:
         return ABOVE.sub("", str(error) if folder is None else str(error).replace(f"{folder}/", ""))
 
 
-def _beginning(before: Experiment, after: Experiment, *, peer: str, folder: Path | None) -> str | None:
+def _beginning(before: Experiment, after: Experiment, *, peer: str, folder: Path | None, continues: bool) -> str | None:
     """Return why a peer cannot begin the next run with its last model; data are not read for that."""
     from p2pfl.experiment.parts.gossip_parts import mixing_weights  # noqa: PLC0415 (these import torch)
     from p2pfl.experiment.parts.learner_parts import check_names  # noqa: PLC0415
@@ -163,8 +167,8 @@ def _beginning(before: Experiment, after: Experiment, *, peer: str, folder: Path
 
     if folder is None:
         return "its run keeps no files, so no other can follow it"
-    if before.learning.learner is not None or Composition.of(before).algorithm.additive:
-        return "nothing follows a run with a learner of its own, or with a model from totals"
+    if not continues or Composition.of(before).algorithm.additive:
+        return "nothing follows a run whose learner begins with a model of its own, or with a model from totals"
     after = begun_after(before, after, folder, peer=peer)
     composition = Composition.of(after, live=True)
     check_rules(composition)

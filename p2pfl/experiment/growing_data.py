@@ -28,6 +28,7 @@ from p2pfl.data.readings import (
     share_table,
     shorten,
 )
+from p2pfl.experiment.accounts import file_states
 from p2pfl.experiment.parts.robustness_parts import mislead
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import federate_data
@@ -102,6 +103,8 @@ class GrowingData:
         By peer, round before which the rows changed that judge its models; 0 where it is missing.
     failing
         By peer, which kind of reading failed, if the last one did.
+    files
+        By peer, the state of its data file when it was read, if it is read once; see :func:`.file_states`.
     """
 
     plan: Plan
@@ -113,13 +116,15 @@ class GrowingData:
     doubted: Mapping[str, str] = field(default_factory=dict)
     judged: Mapping[str, int] = field(default_factory=dict)
     failing: Mapping[str, type[DataError]] = field(default_factory=dict)
+    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, peers: tuple[str, ...]) -> Self:
         """Return those of a plan whose features are not scaled yet; this may take a while."""
-        growing = peers if plan.experiment.data.refresh is not None else ()
-        digests = {peer: digests_of(plan.federation, peer) for peer in growing}
-        return cls(plan, peers, digests=digests, shares={peer: share_table(plan.federation, peer) for peer in growing})
+        if plan.experiment.data.refresh is None:
+            return cls(plan, peers, files=file_states(plan.experiment, peers))
+        digests = {peer: digests_of(plan.federation, peer) for peer in peers}
+        return cls(plan, peers, digests=digests, shares={peer: share_table(plan.federation, peer) for peer in peers})
 
     def scaled(self, plan: Plan, statistics: Statistics | None) -> Self:
         """Return the same rows in a plan whose features are scaled by statistics."""
@@ -134,6 +139,13 @@ class GrowingData:
         if apart is None:
             return ()
         return tuple(peer for peer in self.peers if self.read.get(peer, 0) < self._reading(round))
+
+    def outdated(self) -> tuple[str, ...]:
+        """Return the peers whose data file has changed since it was read, which ``data.refresh`` would read again."""
+        if not self.files:
+            return ()
+        states = file_states(self.plan.experiment, self.files)
+        return tuple(peer for peer, state in self.files.items() if states.get(peer, state) != state)
 
     def _reading(self, round: int) -> int:
         apart = self.plan.experiment.data.refresh or 1

@@ -221,9 +221,9 @@ class TransportSettings(Section, frozen=True):
         Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
         and ``go_on``.
     pace
-        Table of when live peers learn, in hours of UTC. The same at all peers: ``every``, from the begin of a round to
-        that of the next, as ``"10 min"``; ``hours`` in which rounds begin, as ``"01:00-05:00"``. Of one device: its
-        hours ``awake``; ``bytes`` of a day, as ``"50 MB"``.
+        Table of when live peers learn, in UTC. The same at all peers: ``every``, from the begin of a round to that of
+        the next, as ``"10 min"``; ``hours`` in which rounds begin, as ``"01:00-05:00"``. Of one device: its hours
+        ``awake``; ``bytes`` of a day, as ``"50 MB"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -255,8 +255,7 @@ class TelemetrySettings(Section, frozen=True):
         ``none``; ``health``: rounds, waits, neighbours, bytes, durations and what went wrong; ``scores``: also losses,
         scores and the privacy spent; ``unaccounted``: scores although a claimed guarantee does not cover them.
     observers
-        File with the public keys of those who may look (``p2pfl identity NAME --roster``); a running peer notices
-        changes.
+        File with the public keys of those who may look (``p2pfl identity NAME --roster``), read again when it changes.
     """
 
     share: Literal["none", "health", "scores", "unaccounted"] = "none"
@@ -394,8 +393,7 @@ class ModelSettings(Section, frozen=True):
     options
         Arguments of the model, including ``weights`` for models of libraries.
     pretrained
-        File of safetensors or ``torch.save`` to start from; with ``{peer}`` that of each peer, such as the last model
-        of an earlier run (``p2pfl next``).
+        File of safetensors or ``torch.save`` to start from; with ``{peer}`` that of each peer.
     frozen
         Name patterns of parameters that are neither trained nor shared.
     norm

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from p2pfl.core.errors import DecodeError, PeerError, StorageError
-from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.schema import ENDLESS, Experiment
 from p2pfl.privacy.keys import Identity, Roster, canonical, key_text, sign_text, signed_fields, verify_text
 
 MAX_BYTES = 60 * 1024
@@ -221,6 +221,18 @@ def run_digest(facts: Mapping[str, str]) -> str:
     'c7ba1203c69703d7'
     """
     return hashlib.sha256(canonical(dict(facts))).hexdigest()
+
+
+def stated_rounds(facts: Mapping[str, str]) -> int:
+    """Return the number of rounds that peers of a run announce; :data:`ENDLESS` without an end.
+
+    Examples
+    --------
+    >>> stated_rounds({"rounds": "400"}), stated_rounds({"rounds": "endless"}) == ENDLESS
+    (400, True)
+    """
+    text = facts.get("rounds", str(Experiment().rounds))
+    return int(text) if text.isdecimal() and len(text) <= len(str(ENDLESS)) else ENDLESS
 
 
 def order_of(experiment: Experiment) -> RunOrder | None:

@@ -15,6 +15,7 @@ from p2pfl.core.tensors import torch
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.losses import PerSample
+from p2pfl.learning.models import model_file_of, read_row
 from p2pfl.learning.set_scores import SetScore
 from p2pfl.privacy.keys import Source
 
@@ -545,6 +546,8 @@ class ExternalLearner(SequentialLearner):
         self.function, self.scores = function, evaluate
         self.initial = start.detach().clone()
         self.counts = samples if callable(samples) else dict(samples).__getitem__
+        self.pretrained: str | None = None
+        """File of safetensors with which peers begin instead of ``start``, with ``{peer}`` for that of each."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -567,6 +570,19 @@ class ExternalLearner(SequentialLearner):
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the common initial parameters for every peer, ``[R, P]``."""
         return self.initial.repeat(len(peers), 1)  # [R, P]
+
+    def begin(self, peers: Sequence[str]) -> Rows | None:
+        """Return the models ``[R, P]`` in the files of ``pretrained``; ``None`` without.
+
+        Raises
+        ------
+        ModelError
+            There is no file of a peer, or it holds another model.
+        """
+        if self.pretrained is None:
+            return None
+        files = [model_file_of(self.pretrained, peer) for peer in peers]
+        return torch.stack([read_row(file, layout=self.layout, dtype=self.dtype) for file in files])  # [R, P]
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each peer, ``[R]`` int64."""

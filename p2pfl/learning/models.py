@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import import_callable, kind_of
 from p2pfl.core.process import seeded_torch
-from p2pfl.core.tensors import torch
+from p2pfl.core.rows import Layout
+from p2pfl.core.tensors import load_file, torch
 from p2pfl.learning.library_names import is_reference
 
 
@@ -183,6 +186,24 @@ def model_file_of(pretrained: str, peer: str) -> str:
             "model, whose file you name as model.pretrained"
         )
     return file
+
+
+def read_row(file: str, *, layout: Layout, dtype: torch.dtype) -> torch.Tensor:
+    """Return the row ``[P]`` of a file of safetensors with the tensors of a layout.
+
+    Raises
+    ------
+    ModelError
+        It cannot be read, or holds another model.
+    """
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"model.pretrained: {file} is no file of safetensors ({error}); name another") from None
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != dict(zip(layout.names, layout.shapes, strict=True)):
+        raise ModelError(f"model.pretrained: {file} holds {shapes}, not the tensors of this model; name another")
+    return layout.join({name: tensors[name].to(dtype) for name in layout.names})
 
 
 def weights(pretrained: Mapping[str, torch.Tensor] | str | Path) -> dict[str, torch.Tensor]:

@@ -10,18 +10,16 @@ from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from safetensors import SafetensorError
 
 from p2pfl.core.draws import draw
-from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout, Rows
-from p2pfl.core.tensors import load_file, needs_torch, torch
+from p2pfl.core.tensors import needs_torch, torch
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.data_checks import check_outputs, inputs
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.losses import cross_entropy, squared_error
-from p2pfl.learning.models import model_file_of, names_models
+from p2pfl.learning.models import model_file_of, names_models, read_row
 from p2pfl.learning.step_learner import Result, StepLearner
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.augmentation import Augmentation
@@ -78,7 +76,11 @@ class PerceptronLearner(StepLearner):
         self.layout = self.trained = Layout(names, shapes)
         initial = torch.from_numpy(draw_initial(widths, seed=int(draw(seed, "start").integers(2**63)))).to(self.dtype)
         self.models = str(pretrained) if names_models(pretrained) else None
-        self.initial = initial if pretrained is None or self.models else self._row(pretrained)  # [P]
+        self.initial = (
+            initial
+            if pretrained is None or self.models
+            else read_row(str(pretrained), layout=self.layout, dtype=self.dtype)
+        )  # [P]
         self.products = sum(math.prod(pair) for pair in pairwise(widths))
         size = self.initial.itemsize
         self.footprint = Footprint(size * self.layout.size, 2 * size * sum(widths[1:]), BLOCK_BYTES["cpu"])
@@ -90,23 +92,6 @@ class PerceptronLearner(StepLearner):
 
     def _features(self, federation: Federation) -> torch.Tensor:
         return inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=False)[0]
-
-    def _row(self, file: str) -> torch.Tensor:
-        """Return the row ``[P]`` of a file.
-
-        Raises
-        ------
-        ModelError
-            It cannot be read, or holds another model.
-        """
-        try:
-            tensors = load_file(file)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"model.pretrained: {file} is no file of safetensors ({error}); name another") from None
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        if shapes != dict(zip(self.layout.names, self.layout.shapes, strict=True)):
-            raise ModelError(f"model.pretrained: {file} holds {shapes}, not the tensors of this model; name another")
-        return self.layout.join({name: tensors[name].to(self.dtype) for name in self.layout.names})
 
     def on(self, federation: Federation) -> Self:
         """Return the same learner on other data of the same shape."""
@@ -121,7 +106,9 @@ class PerceptronLearner(StepLearner):
         """Return the models ``[R, P]`` with which peers begin, where each has a file of its own; else ``None``."""
         if self.models is None:
             return None
-        return torch.stack([self._row(model_file_of(self.models, peer)) for peer in peers])  # [R, P]
+        return torch.stack(
+            [read_row(model_file_of(self.models, peer), layout=self.layout, dtype=self.dtype) for peer in peers]
+        )  # [R, P]
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model."""

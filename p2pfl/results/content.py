@@ -86,6 +86,7 @@ class PeerResult(msgspec.Struct, frozen=True):
     tested
         Samples behind the scores.
     interval
+        Of the gain on new data (95 %).
     """
 
     alone: float | None
@@ -213,9 +214,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     evaluation
         Unless every round was evaluated in full.
     predicted
-        Absent unless ``simulate --network`` predicted the durations.
+        Whether ``simulate --network`` predicted the durations.
     seed
-        Like the fields below absent without provenance.
     algorithm, split, versions
     began
         Start, in UTC.
@@ -294,7 +294,6 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         Of the gains, by score.
     explained
     seed
-        Like the fields below absent without provenance.
     algorithm, split, versions
     began
         Start, in UTC.

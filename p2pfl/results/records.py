@@ -9,7 +9,10 @@ from typing import Any, Literal
 import msgspec
 
 from p2pfl.core.errors import InputError
-from p2pfl.results.notices.kinds import SCHEMA
+from p2pfl.results.notices.kinds import SCHEMA, STALLED_REMEDY
+
+LATE_FACTOR = 3.0
+"""Multiple of the time of others after which a model arrives by far last."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -51,6 +54,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Models used in this round.
     missed
         Neighbours whose model did not arrive in time.
+    awaited
+        Neighbours whose models arrived by far last, where the peer waited for them for more than a second.
     privacy_spent
         Epsilon so far against the broker and ``privacy.colluders`` peers.
     counted
@@ -72,6 +77,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seconds_waiting: float
     received: int
     missed: list[str] = []
+    awaited: list[str] = []
     privacy_spent: float | None = None
     update: float | None = None
     disagreement: float | None = None
@@ -80,6 +86,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mean_model: dict[str, float] = {}
     counted: bool | None = None
     clock: float | None = None
+
+
+def late_senders(waits: Mapping[str, float]) -> list[str]:
+    """Return the neighbours whose models arrived by far last; none where all were late, as over one's own slow link.
+
+    Parameters
+    ----------
+    waits
+        Seconds until the models of a round arrived, by neighbour.
+
+    Examples
+    --------
+    >>> late_senders({"ada": 9.0, "bob": 0.2}), late_senders({"ada": 9.0, "bob": 8.0}), late_senders({"ada": 0.9})
+    (['ada'], [], [])
+    """
+    last = max(waits.values(), default=0.0)
+    late = sorted(name for name, seconds in waits.items() if seconds > last / LATE_FACTOR)
+    return late if last > STALLED_REMEDY and len(late) < len(waits) else []
 
 
 def by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
@@ -113,7 +137,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     A score whose name is that of a field has ``score`` before it, and one of the mean model has ``mean_model_``.
     Simulations have no column of times.
     """
-    apart = {"schema", "time", "scores", "missed", "mean_model"}
+    apart = {"schema", "time", "scores", "missed", "awaited", "mean_model"}
     fields = [name for name in Record.__struct_fields__ if name not in apart]
     columns = {name: [getattr(record, name) for record in records] for name in fields}
     for name in dict.fromkeys(name for record in records for name in record.scores):

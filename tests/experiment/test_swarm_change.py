@@ -96,6 +96,15 @@ def test_a_guarantee_needs_one_start_and_an_account(tmp_path):
     assert "need one start that all know" in refusal(change(settings()), read(noisy), peer="peer0", folder=tmp_path)
 
 
+def test_a_learner_of_ones_own_follows_a_change_unless_it_begins_with_a_model_of_its_own(tmp_path):
+    own = PLANT | {"learning": PLANT["learning"] | {"learner": "own_loops:sklearn_learner"}}
+    before = read(own)
+    more = change(settings_of(before) | {"rounds": 9})
+    assert refusal(more, before, peer="peer0", folder=tmp_path) is None
+    assert "begins with a model of its own" in refusal(more, before, peer="peer0", folder=tmp_path, continues=False)
+    assert "cannot change learning.learner" in refusal(more, read(PLANT), peer="peer0", folder=tmp_path)
+
+
 def test_no_reason_names_a_folder_of_the_device(tmp_path):
     noisy = PLANT | {"privacy": {"mode": "pairwise", "noise": 8.0, "clip": 1.0}}
     common = noisy | {"learning": PLANT["learning"] | {"consensus": True}}

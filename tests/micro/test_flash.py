@@ -30,7 +30,7 @@ REFUSED = {
     "learning.algorithm=fedavg": "a board weights all peers alike; set learning.weighted = false",
     "transport.pace.every=10 min": "a board does not have transport.pace",
     "transport.gather.quorum=0.5": "a board waits for all its neighbours; leave out transport.gather.quorum",
-    "transport.chunk=4096": "a board reads a model in one message; set transport.chunk to 10728 at least",
+    "transport.chunk=4096": "a board reads a model in one message; set transport.chunk to 10664 at least",
     "topology.kind=one_peer_exponential": (
         "a board has one list of neighbours, which weight it alike; choose an undirected graph"
     ),

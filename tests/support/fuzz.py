@@ -29,13 +29,14 @@ with atheris.instrument_imports(include=["p2pfl"]):
         taken,
     )
     from known_peers import LARGEST, ROSTER, SIGNED
+    from model_messages import message_of
     from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PeerError
     from p2pfl.network.protocol.membership.audience import Audience, observer_swarm
     from p2pfl.network.protocol.wire.envelope import SEALED
     from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
     from p2pfl.network.protocol.wire.trailer import CHECKSUM
     from p2pfl.network.protocol.wire.wire_codec import PREFIX, VERSION, decode, encode
-    from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, read_row
+    from p2pfl.network.protocol.wire.wire_rows import ModelMessage, encode_row, read_row
     from p2pfl.privacy.keys import Identity, Roster, SeededSource
     from p2pfl.results.notices.kinds import PhaseBegan
     from p2pfl.results.swarm.state import Setting, swarm_of
@@ -68,7 +69,7 @@ def handed_over(data):
 
 
 def unsigned(data):
-    read_row(data, trailer=SIGNED, largest=LARGEST)
+    read_row(ModelMessage(memoryview(data), data[:32], data[:64]), trailer=SIGNED, largest=LARGEST)
 
 
 def roster(data):
@@ -106,10 +107,10 @@ def said_by_another(data):
 
 
 def row(data):
-    """Any bytes, with a genuine end."""
-    for trailer in (CHECKSUM, SIGNED):
+    """Any bytes, with a genuine end; no stream has empty messages."""
+    for trailer in (CHECKSUM, SIGNED) if data else ():
         with contextlib.suppress(DecodeError):
-            kept(b"".join(Pieces([data], size=LARGEST, trailer=trailer)), trailer=trailer)
+            kept(message_of([data], size=LARGEST, trailer=trailer), trailer=trailer)
 
 
 def other_row(data):
@@ -232,9 +233,12 @@ def one(data: bytes) -> None:
 def seeds(folder: Path) -> None:
     """What honest peers send, for the fuzzer to begin with: what msgspec reads it cannot look into."""
     squeezable = encode_row(torch.zeros(20), round=1, step=0, mass=1.0)
-    ended = b"".join(Pieces(squeezable, size=LARGEST, trailer=CHECKSUM))
     ROSTER.write(FILE)
-    inputs = [(forged, ADA.seal(HONEST["Chunk"])[1:]), (handed_over, ADA.handover("bob").wrapped), (unsigned, ended)]
+    inputs = [
+        (forged, ADA.seal(HONEST["Chunk"])[1:]),
+        (handed_over, ADA.handover("bob").wrapped),
+        (unsigned, b"".join(squeezable)),
+    ]
     inputs += [(roster, FILE.read_bytes()), (row, b"".join(squeezable)), (other_row, bytes(200))]
     ops = Announcement("ops", 0, "up", key=bytes(range(32)), nonce=bytes(16)).sign(OPS, swarm=observer_swarm("run"))
     inputs += [(watched, encode(ops)), (watched, ADA.seal_for("bob", HONEST["Look"]))]

@@ -14,6 +14,7 @@ import torch
 from ballots import AGAIN, COUNTS, cast, decision, prepare, promised
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
 from known_peers import IDENTITIES, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership
+from model_messages import digest_in
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.requests import Try
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -227,7 +228,7 @@ def sealed(message):
     if plain:
         return data
     ciphertext = ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
-    return add_tags(prefix, ciphertext, keys=[ADA._tags["bob"][0]])
+    return add_tags(prefix, digest_in(prefix, data), ciphertext, keys=[ADA._tags["bob"][0]])
 
 
 def pretended(message):
@@ -239,7 +240,10 @@ def pretended(message):
     prefix = struct.pack("<BIQ", SEALED, stream, sequence)
     ciphertext = EVE._keys["ada"].seal(data, stream=stream, sequence=sequence, header=prefix)
     seen = parts(ADA.seal(HONEST["Pulse"]), prefix=len(prefix)).tags
-    own = parts(add_tags(prefix, ciphertext, keys=[*EVE._tags["bob"], *EVE._tags["ada"]]), prefix=len(prefix)).tags
+    own = parts(
+        add_tags(prefix, digest_in(prefix, data), ciphertext, keys=[*EVE._tags["bob"], *EVE._tags["ada"]]),
+        prefix=len(prefix),
+    ).tags
     count = (len(seen) + len(own)) // TAG_BYTES
     return b"".join((prefix, count.to_bytes(2, "little"), seen, own, ciphertext))
 

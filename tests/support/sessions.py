@@ -2,6 +2,7 @@
 
 import torch
 
+from model_messages import chunks_of
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.events import Received, Stored
@@ -11,9 +12,9 @@ from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.message_codec import MessageCodec, root_of
-from p2pfl.network.protocol.wire.messages import Announcement, Chunk, Pulse
+from p2pfl.network.protocol.wire.messages import Announcement, Pulse
 from p2pfl.network.protocol.wire.wire_codec import encode
-from p2pfl.network.protocol.wire.wire_rows import Encoded, Pieces, encode_row, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, row_bytes
 from p2pfl.topology import complete
 
 NAMES = ("ada", "bob", "eve")
@@ -68,13 +69,8 @@ def model(round=0, *, value=1.0, length=LENGTH):
 
 def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, size=1000):
     """The chunks of a model of a neighbour."""
-    cut = Pieces(model(round, value=value, length=length), size=size)
-    total, offset = cut.left, 0
-    found = []
-    for number, piece in enumerate(cut, start=sequence):
-        found.append(arrived(name, Chunk(life, 0, number, sequence, offset, total, memoryview(bytes(piece)))))
-        offset += len(piece)
-    return found
+    parts = model(round, value=value, length=length)
+    return [arrived(name, chunk) for chunk in chunks_of(parts, size=size, incarnation=life, sequence=sequence)]
 
 
 def offered(made, *, round=0, value=1.0, now=0.0):

@@ -25,6 +25,7 @@ from p2pfl.cli.tables import MAX_LISTED_PEERS, facts, grid
 from p2pfl.core.process import free_memory
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
+from p2pfl.experiment.parts.learner_parts import shown_names
 from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.network.peer.storage.checkpoint import forecast_writes, rounds_apart
 from p2pfl.results.formats import size
@@ -73,7 +74,7 @@ def explain(resolved: Plan) -> dict[str, Any]:
     return {
         "name": resolved.experiment.name,
         "algorithm": resolved.experiment.learning.algorithm,
-        "model": {"name": resolved.experiment.model.name, "parameters": resolved.learner.layout.size},
+        "model": {"name": shown_names(resolved.experiment)[0], "parameters": resolved.learner.layout.size},
         "topology": _topology(resolved),
         "cost": _cost(resolved),
         "memory": None if resolved.experiment.endless else _memory(resolved),
@@ -243,6 +244,8 @@ def _data(resolved: Plan) -> dict[str, Any]:
             "split": "own" if data.owned else data.split,
             "parties": {peer: {"rows": len(own), "columns": own.features.shape[1]} for peer, own in parties},
         }
+    if (name := shown_names(resolved.experiment)[1]) != data.name:
+        return {"name": name, "split": "own", "classes": None, "per_peer": {}}
     classes = federation.dataset.classes
     counts = {peer: len(federation.train[peer]) for peer in federation.peers}
     everybody = sum(counts.values())
@@ -270,6 +273,9 @@ def _show_data(data: Mapping[str, Any], console: Console) -> None:
         for peer, own in data["parties"].items():
             table.add_row(peer, f"{own['rows']:,}", str(own["columns"]))
         console.print(table)
+        return
+    if not data["per_peer"]:
+        console.print(Text("Who has what is known to the learner alone", style="bold"))
         return
     table = grid("peer", "samples", "share", *(["classes", "label distance", ""] if data["classes"] else []))
     division = "each peer's own data" if data["split"] == "own" else f"split {data['split']}"
@@ -351,7 +357,7 @@ def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
         "gossip steps": f"{played} of {cost['gossip_steps_per_round']}{beside}",
         **({} if few is None else {"participants": chosen}),
         **({} if clients is None else {"clients": _clients_text(clients, rounds=cost["rounds"])}),
-        "a model": size(cost["row_bytes"]),
+        "a model": f"{size(cost['row_bytes'])}; the protocol adds messages, which simulate --network counts",
         "a peer sends": _bytes_text(cost["bytes_per_peer_and_round"], rounds=rounds),
         "a peer receives": _bytes_text(received, rounds=rounds),
         "a peer writes": f"about {_bytes_text(cost['bytes_written_per_peer_and_round'], rounds=rounds)}; a checkpoint "

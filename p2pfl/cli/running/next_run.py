@@ -78,11 +78,6 @@ def _models(before: Experiment, former: Path, name: str | None) -> str:
 
 def _check_followed(before: Experiment, former: Path) -> None:
     """Refuse runs whose models nothing can begin with."""
-    if before.learning.learner is not None:
-        raise InputError(
-            f"{former} has a learner of its own, which begins with a model of its own; hand it the last model by "
-            "learning.learner.options"
-        )
     if Composition.of(before).algorithm.additive:
         raise InputError(
             f"{former} computes its model from totals of all data, so there is nothing to go on from; run it again"

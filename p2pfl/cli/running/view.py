@@ -12,6 +12,7 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.experiment import Plan
+from p2pfl.experiment.parts.learner_parts import shown_names
 from p2pfl.experiment.timetable import Timetable
 from p2pfl.learning.learner import ComparesItself
 from p2pfl.network.peer import Progress
@@ -203,11 +204,15 @@ def _heading(plan: Plan) -> Text:
     experiment = plan.experiment
     kind = experiment.topology.kind
     graph = kind if isinstance(kind, str) else f"{len(kind)} graphs in turn"
-    split = "own" if experiment.data.owned else experiment.data.split
+    model, data = shown_names(experiment)
+    if data == experiment.data.name:
+        data = f"{data} ({'own' if experiment.data.owned else experiment.data.split})"
+    if experiment.learning.learner is not None:
+        data = f"{model} on {data}"
     steps = 0 if plan.protection.totals else plan.gossip.steps
     return Text.assemble(
         (experiment.name, "bold"),
-        f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({split}), "
+        f": {len(plan.topology.peers)} peers on {graph}, {data}, "
         f"{plan.learner.layout.size} parameters, {_rounds(plan)} of {describe_exchange(steps)}\n"
         f"privacy: {describe(plan, spent=None)['statement']}",
     )

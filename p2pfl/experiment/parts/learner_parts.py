@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
 from p2pfl.experiment.schema import ENDLESS, Experiment, ScheduleSettings
-from p2pfl.learning import Learner, build
+from p2pfl.learning import ExternalLearner, Learner, build
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.library_names import is_reference
@@ -253,7 +253,20 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
             f"learning.learner: {reference} returned {type(made).__name__}, which is no learner; return a "
             "p2pfl.ExternalLearner, or an object with the methods of p2pfl.learning.Learner"
         )
+    if experiment.model.pretrained is not None and not ("model" in names and _fills_library(experiment)):
+        _begin_with(made, experiment.model.pretrained, reference=reference, peers=federation.peers)
     return made
+
+
+def _begin_with(made: Learner, pretrained: str, *, reference: str, peers: Sequence[str]) -> None:
+    """Let a learner of the user's own begin with saved models, which must be there and fit it."""
+    if not isinstance(made, ExternalLearner):
+        raise ExperimentError(
+            f"model.pretrained: {reference} returned {type(made).__name__}, which begins with a model of its own; "
+            "return a p2pfl.ExternalLearner, or hand it the model by learning.learner.options"
+        )
+    made.pretrained = pretrained
+    made.begin(peers)
 
 
 def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
@@ -308,6 +321,20 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
             "data.scale out, as regressions need no scaling"
         )
     return made
+
+
+def shown_names(experiment: Experiment) -> tuple[str, str]:
+    """Return the names of model and data that people read: a learner of their own, which may bring its own data.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> shown_names(read({"data": {"name": "wine"}}))
+    ('mlp', 'wine')
+    """
+    own = experiment.learning.own_learner
+    model = experiment.model.name if own is None else own.name
+    return model, experiment.data.name if takes_data(experiment) else "data of its own"
 
 
 def takes_data(experiment: Experiment) -> bool:

@@ -19,9 +19,10 @@ from p2pfl.core.errors import (
     TransportError,
 )
 from p2pfl.core.files import replace as replace_file
-from p2pfl.experiment import Experiment
+from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.changed_run import refusal
 from p2pfl.experiment.swarm_change import ChangeAnswer, RunOrder, SwarmChange, order_of, run_digest
+from p2pfl.learning import ExternalLearner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.start import PeerStart
 from p2pfl.network.protocol.membership.membership import Membership
@@ -58,6 +59,8 @@ class ChangeExchange:
         File with the largest number of an order that this device has followed; ``None`` without a folder of keys.
     notify
         Called with each notice.
+    continues
+        False if the learner of the peer cannot begin with the model of a file.
     """
 
     def __init__(
@@ -70,10 +73,11 @@ class ChangeExchange:
         folder: Path | None,
         followed: Path | None,
         notify: Callable[[Notice], None],
+        continues: bool = True,
     ) -> None:
         self.held = held
         self._start, self._experiment, self._folder, self._followed = start, experiment, folder, followed
-        self._notify = notify
+        self._notify, self._continues = notify, continues
         self._connection: Connection | None = None
         self._arrived: dict[str, ChangeRelay] = {}  # newest by neighbour; the broker has the empty name
         self._news = asyncio.Event()
@@ -82,7 +86,7 @@ class ChangeExchange:
         self.order = order
 
     @classmethod
-    def of(cls, start: PeerStart, experiment: Experiment, *, notify: Callable[[Notice], None]) -> Self | None:
+    def of(cls, start: PeerStart, plan: Plan, *, notify: Callable[[Notice], None]) -> Self | None:
         """Return the changes at a peer; ``None`` if its roster names no operator.
 
         Raises
@@ -93,6 +97,7 @@ class ChangeExchange:
         roster = start.membership.trust
         if not isinstance(roster, Roster) or not roster.operator:
             return None
+        experiment = plan.experiment
         store, keys = start.keeper.store, experiment.trust.keys
         folder = None if store is None else store.folder.parent
         followed = None if keys is None else Path(keys) / f"{start.name}{ENDING}"
@@ -100,7 +105,17 @@ class ChangeExchange:
         order = order_of(experiment)
         least = max(_number(followed), 0 if order is None else order.change.number)
         held = HeldChange(roster.operator, start.swarm, run_digest(start.me.facts), least, change)
-        return cls(start, held, experiment, order=order, folder=folder, followed=followed, notify=notify)
+        own = experiment.learning.learner is not None
+        return cls(
+            start,
+            held,
+            experiment,
+            order=order,
+            folder=folder,
+            followed=followed,
+            notify=notify,
+            continues=not own or isinstance(plan.learner.bare, ExternalLearner),
+        )
 
     # ------------------------------------------------------------------ for the rounds
 
@@ -251,7 +266,10 @@ class ChangeExchange:
 
     def _prepare(self, change: SwarmChange, data: bytes) -> str:
         """Return why this peer cannot follow a change; write one that it can follow."""
-        reason = refusal(change, self._experiment, peer=self._start.name, folder=self._folder) or ""
+        reason = (
+            refusal(change, self._experiment, peer=self._start.name, folder=self._folder, continues=self._continues)
+            or ""
+        )
         if not reason and self._folder is not None:
             replace_file(change_file(self._folder / "peers", self._start.name), data, mode=0o600)
             if change.last is not None and self._followed is not None:

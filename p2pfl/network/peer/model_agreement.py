@@ -57,7 +57,7 @@ class ModelAgreement:
         if earlier is None:
             raise RunError(
                 "this run has begun, and its peers agreed on the statistics of the features before the first round; "
-                "join before it, or leave out data.scale"
+                "begin the next one for all (p2pfl deploy --apply, p2pfl next), or leave out data.scale"
             )
         return scale(self.plan, earlier), earlier
 

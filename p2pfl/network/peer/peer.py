@@ -163,7 +163,7 @@ class Peer:
             remember=remember,
         )
         self.keeper, self.membership = start.keeper, start.membership
-        self.changes = ChangeExchange.of(start, plan.experiment, notify=self._notify)
+        self.changes = ChangeExchange.of(start, plan, notify=self._notify)
         journal = start.keeper.journal
         run = f"{start.swarm} {start.me.incarnation:x}"
         self.meter = Meter(plan, [name], run=run, earlier=journal.spent, sampled={name: journal.sampled})

@@ -22,13 +22,11 @@ def _trials(text: str) -> int:
 class AuditOptions(OutputOptions, AccountingOptions, OwnTableOptions):
     """Attack what peers release, and compare with the guarantee."""
 
-    peers: Annotated[
-        int | None, Option("instead of topology.peers (default: as many, but at most 128)", "N", count)
-    ] = None
+    peers: Annotated[int | None, Option("peers of the attacked swarm (default: all, but at most 128)", "N", count)] = (
+        None
+    )
     trials: Annotated[int, Option("games of each player", "N", _trials)] = 20_000
-    forgotten: Annotated[
-        bool, Option("EXPERIMENT is the directory of a replay: do its models tell who left from test samples?")
-    ] = False
+    forgotten: Annotated[bool, Option("of the directory of a replay: do its models tell who left?")] = False
     out: Annotated[str | None, Option("where the page goes (default: a new directory under --runs)", "DIR")] = None
 
 

@@ -43,7 +43,7 @@ class SurvivalOptions(StatisticsOptions):
     """Kaplan-Meier curves and the log-rank test over the data of all peers, or what a model cox predicts."""
 
     horizon: Annotated[float | None, Option("end of the grid of times", "TIME")] = None
-    union: Annotated[bool, Option("the times of all samples as the grid, which every peer then learns")] = False
+    union: Annotated[bool, Option("all times as the grid, which every peer then learns")] = False
     width: Annotated[
         float | str | None,
         Option("width of a cell of the grid, or auto for cells of people enough", "TIME", cell_width),
@@ -67,7 +67,7 @@ class ComponentsOptions(StatisticsOptions):
     """Principal components of the features of all peers."""
 
     components: Annotated[int | None, Option("how many (default: all)", "N", count)] = None
-    standardise: Annotated[bool, Option("divide features by their deviations first, as units differ")] = False
+    standardise: Annotated[bool, Option("divide features by their deviations first")] = False
 
 
 class CoefficientsOptions(PageOptions, ModelOptions):
@@ -75,7 +75,7 @@ class CoefficientsOptions(PageOptions, ModelOptions):
 
     plot: Annotated[str | None, Option("draw a forest plot: .svg, .pdf or .png", "FILE")] = None
     against: Annotated[
-        str | None, Option("test against a saved model with fewer or more columns, by the likelihood ratio", "MODEL")
+        str | None, Option("likelihood ratio test against a model of fewer or more columns", "MODEL")
     ] = None
 
 

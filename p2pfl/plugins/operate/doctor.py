@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import p2pfl
 from p2pfl import topology as graphs
+from p2pfl.cli.folders import peer_started
 from p2pfl.cli.running.following import experiment_in, last_run
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, read
@@ -65,6 +66,9 @@ async def examine(
     )
     if device is not None and device.peer:
         device.check_files(report)
+        with suppress(InputError):  # a run of another experiment
+            if (last := last_run(str(runs), device.experiment, peer=device.peer)) is not None:
+                report.add(machine.check_data_file(device.experiment, peer=device.peer, since=peer_started(last)))
         parameters = device.parameters
     report.add(machine.check_memory(parameters), machine.check_disk(runs, parameters))
     if device is not None:

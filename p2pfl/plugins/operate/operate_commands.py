@@ -28,7 +28,7 @@ class DeployOptions(JsonOptions, TrustOptions):
     added: Annotated[
         list[str],
         Option(
-            "a file beside the experiment that all bundles get, besides modules, graphs and models; again for more",
+            "a file beside the experiment for all bundles (repeatable)",
             "FILE",
             flag="--with",
         ),
@@ -36,26 +36,20 @@ class DeployOptions(JsonOptions, TrustOptions):
     collect: Annotated[
         list[str] | None, Option("sign the requests of devices, and write their roster", "FILE", nargs="+")
     ] = None
-    yes: Annotated[bool, Option("do not ask, once you have compared fingerprints, or installed all bundles")] = False
-    observer: Annotated[list[str], Option("who may watch the swarm; again for more", "NAME")]
+    yes: Annotated[bool, Option("do not ask: fingerprints were compared, or bundles installed")] = False
+    observer: Annotated[list[str], Option("who may watch the swarm (repeatable)", "NAME")]
     revoke: Annotated[
         list[str] | None,
-        Option("revoke the keys and certificates of devices or observers, or the former authority", "NAME", nargs="+"),
+        Option("revoke devices, observers, or the former authority", "NAME", nargs="+"),
     ] = None
     renew: Annotated[
         list[str] | None,
-        Option(
-            "replace certificates of devices, the broker or the authority; those before stay valid", "NAME", nargs="+"
-        ),
+        Option("replace certificates of these, of broker or of authority", "NAME", nargs="+"),
     ] = None
     reason: Annotated[str, Option("with --revoke: why, in one line")] = "revoked by the operator"
-    apply: Annotated[
-        bool, Option("change the running swarm: rounds, [learning], [topology] and the roster, all peers at one round")
-    ] = False
-    after: Annotated[
-        int | None, Option("with --apply: end the present run after this round, not in half a minute", "ROUND", count)
-    ] = None
-    dry_run: Annotated[bool, Option("with --apply: print what would change, and change nothing")] = False
+    apply: Annotated[bool, Option("change rounds, [learning], [topology] and roster of the running swarm")] = False
+    after: Annotated[int | None, Option("with --apply: end the present run after this round", "ROUND", count)] = None
+    dry_run: Annotated[bool, Option("with --apply: only print what would change")] = False
 
 
 class DoctorOptions(OutputOptions, ExperimentOptions):
@@ -63,7 +57,7 @@ class DoctorOptions(OutputOptions, ExperimentOptions):
 
     experiment: Annotated[str, EXPERIMENT] = ""
     peer: Annotated[str | None, Option("the peer of this device", "PEER", flag="--as")] = None
-    broker: Annotated[list[str], Option("instead of transport.broker; again for more", "URL")]
+    broker: Annotated[list[str], Option("instead of transport.broker (repeatable)", "URL")]
 
 
 DEPLOY = Command("operate", DeployOptions, "p2pfl.plugins.operate.deploy_command:deploy")

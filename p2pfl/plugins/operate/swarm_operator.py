@@ -13,8 +13,7 @@ from p2pfl.experiment.changed_run import OF_OWNERS, followers
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.experiment.resolved import digest_edges
-from p2pfl.experiment.schema import ENDLESS
-from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, run_digest
+from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, run_digest, stated_rounds
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.privacy.keys import Roster
@@ -129,8 +128,7 @@ class SwarmView:
     @property
     def horizon(self) -> int:
         """Number of rounds of the running swarm; raises as :attr:`roster`."""
-        text = self.facts.get("rounds", str(Experiment().rounds))
-        return int(text) if text.isdecimal() and len(text) <= len(str(ENDLESS)) else ENDLESS
+        return stated_rounds(self.facts)
 
     @property
     def taking_part(self) -> frozenset[str]:

@@ -23,19 +23,19 @@ class ServeOptions(ModelOptions):
 
     model: Annotated[
         str,
-        Argument("a model, a run directory, or a folder of run directories, the newest of which counts", "MODEL|RUN"),
+        Argument("a model, a run directory, or a folder of them", "MODEL|RUN"),
     ]
     name: Annotated[str | None, Option("which of the peers of a run directory (default: the only one)", "PEER")] = None
     host: Annotated[str, Option("address to listen on")] = "127.0.0.1"
     port: Annotated[int, Option("port, 0 for any free one", "N", _port)] = 8800
-    broker: Annotated[list[str], Option("answer over this broker as well, mqtt://host:1883; again to fail over", "URL")]
+    broker: Annotated[list[str], Option("also answer over this broker; again to fail over", "URL")]
     ca: Annotated[str | None, Option("with --broker: the authority that signed its certificate", "FILE")] = None
     topic: Annotated[
         str | None, Option("with --broker: before all topics (default: p2pfl-serve/ and PEER or MODEL|RUN)", "PREFIX")
     ] = None
-    discovery: Annotated[
-        str | None, Option("with --broker: list the model in Home Assistant, whose prefix this is", "PREFIX")
-    ] = None
+    discovery: Annotated[str | None, Option("with --broker: list the model in Home Assistant under this", "PREFIX")] = (
+        None
+    )
 
 
 SERVE = Command("models", ServeOptions, "p2pfl.plugins.serve.serve_command:run")

@@ -25,15 +25,13 @@ class SweepOptions(OutputOptions, OwnTableOptions, PeersOptions):
     draws: Annotated[int | None, Option("how often all --random keys are drawn (default: 1)", "N", count)] = None
     without: Annotated[
         list[str],
-        Option(
-            "leave out a combination, such as 'learning.algorithm=d2 topology.kind=star'; again for more", "KEY=V ..."
-        ),
+        Option("leave out a combination (repeatable)", "KEY=V ..."),
     ]
     seeds: Annotated[str | None, Option("how many, or which, such as 0,3,7 (default: 5)", "N|LIST")] = None
     against: Annotated[list[str], Option("the reference (default: the first value of the first --over)", "KEY=VALUE")]
     metric: Annotated[str | None, Option("score to compare (default: that of the summary)", "NAME")] = None
     budget: Annotated[str | None, Option("end every run at this cost, bytes=60MB or gradients=5000", "COST")] = None
-    baselines: Annotated[bool, Option("also train each peer alone and one model on all data, in every run")] = False
+    baselines: Annotated[bool, Option("also train peers alone and on pooled data")] = False
     jobs: Annotated[int | None, Option("processes, of one thread each (default: all cores)", "N", count)] = None
     out: Annotated[str | None, Option("where runs are and go (default: NAME-sweep under --runs)", "DIR")] = None
 
@@ -44,14 +42,12 @@ class ValueOptions(PageOptions, AccountingOptions, PeersOptions):
     one_table: ClassVar[str] = "let whoever may hold all tables run it, because no peer alone can value the others"
 
     method: Annotated[Literal["shapley", "banzhaf", "loo"], Option("")] = "shapley"
-    draws: Annotated[int, Option("permutations or coalitions that are drawn with more than ten peers", "N", count)] = (
-        200
-    )
+    draws: Annotated[int, Option("draws with more than ten peers", "N", count)] = 200
     metric: Annotated[str | None, Option("score (default: that of the summary)", "NAME")] = None
     credits: Annotated[int | None, Option("share whole credits by the positive values", "N", count)] = None
     key: Annotated[str | None, Option("private key that signs the credits", "FILE")] = None
     out: Annotated[str | None, Option("write the signed credits", "FILE")] = None
-    check: Annotated[str | None, Option("compute the credits of a signed file again and compare", "FILE")] = None
+    check: Annotated[str | None, Option("recompute the credits of a signed file", "FILE")] = None
 
 
 def sweep(options: SweepOptions) -> int:

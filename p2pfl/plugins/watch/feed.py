@@ -184,10 +184,10 @@ class Feed:
     def refresh(self) -> None:
         """Read what is new."""
         now = self._now()
-        news = self._following.read_new()
-        if news.reset:
-            self._start_again()
-        self._take(news.entries, now=now)
+        for news in self._following.batches():
+            if news.reset:
+                self._start_again()
+            self._take(news.entries, now=now)
         if not self.summary:
             self.summary = table_of(self.folder / "summary.json", what="a summary")
             if self.summary and not self.timed:

@@ -46,7 +46,6 @@ def about(setting: Setting, coordinates: Mapping[str, tuple[float, float]]) -> d
     few = len(setting.edges) <= MAX_EDGES
     return {
         "name": setting.name,
-        "rounds": setting.rounds,
         "epsilon": setting.epsilon,
         "peers": list(setting.peers),
         "places": [coordinates[peer] for peer in setting.peers] if coordinates else [],
@@ -79,6 +78,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
         "scores": swarm.history.names,
         "headline": {"tone": summary.tone, "sentence": summary.sentence[:MAX_SENTENCE], "peers": list(summary.peers)},
         "counts": dict(Counter(peer.activity for peer in peers)),
+        "horizon": swarm.rounds,
         "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
         "remaining": None if (left := estimate_remaining(swarm)) is None else round(left),
         "bytes": sum(peer.bytes_out for peer in peers),

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from p2pfl.core.errors import DecodeError, foremost
+from p2pfl.experiment.schema import ENDLESS
+from p2pfl.experiment.swarm_change import stated_rounds
 from p2pfl.network.protocol.membership.observer_client import ObserverClient, PeerLink
 from p2pfl.network.protocol.wire.message_codec import inbox, outlet, root_of
 from p2pfl.network.protocol.wire.messages import Announcement
@@ -191,9 +193,15 @@ class SwarmObserver:
     def _apply_announcement(self, announcement: Announcement) -> None:
         if announcement.status != "up":
             self._silent.discard(announcement.peer)
+        rounds = stated_rounds(announcement.facts)
         self._feed.put(
             self._feed.elapsed,
-            PeerAnnounced(peer=announcement.peer, status=announcement.status, done=announcement.done),
+            PeerAnnounced(
+                peer=announcement.peer,
+                status=announcement.status,
+                done=announcement.done,
+                rounds=(0 if rounds == ENDLESS else rounds) if announcement.status == "up" else None,
+            ),
         )
 
     def _listen(self, peer: str, link: PeerLink, *, now: float) -> None:

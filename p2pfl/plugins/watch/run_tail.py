@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import operator
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -19,6 +21,9 @@ from p2pfl.results.swarm.state import Entry
 
 CHUNK_BYTES = 4 * 2**20
 """Largest number of bytes of a file that are read at once; a longer line is skipped."""
+
+MIN_BATCH = 2000
+"""Entries from which a part of what is new is handed on."""
 
 NOTICE_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(functools.reduce(operator.or_, kinds().values()))
 """Decoder of a line of ``events.jsonl``."""
@@ -151,27 +156,50 @@ class Following:
         self.close()
 
     def read_new(self) -> News:
-        """Return all that is new since the last look.
+        """Return all that is new since the last look; raises as :meth:`batches`."""
+        entries, reset = list[Entry](), False
+        for news in self.batches():
+            entries, reset = news.entries if news.reset else entries + news.entries, reset or news.reset
+        return News(entries, reset=reset)
+
+    def batches(self) -> Iterator[News]:
+        """Yield what is new since the last look in parts, none of which is earlier than the one before.
+
+        So a long run needs the memory of a few megabytes of its files. Entries without times come in one part.
 
         Raises
         ------
         InputError
             A file cannot be read, or is of another version; the next look begins again.
         """
-        entries, more = list[Entry](), True
         reset, self._failed = self._failed, False
+        held, open_tails = list[Entry](), {tail: datetime.min.replace(tzinfo=UTC) for tail in self._tails}
         try:
-            while more:
-                fresh, more = self._read()
-                entries += fresh
-                if any(tail.replaced for tail in self._tails):
+            while open_tails:
+                behind = min(open_tails, key=lambda tail: open_tails[tail])
+                fresh, more = self._read(behind)
+                if behind.replaced:
                     self._rewind()
-                    entries, reset, more = [], True, True
+                    held, reset = [], True
+                    open_tails = {tail: datetime.min.replace(tzinfo=UTC) for tail in self._tails}
+                    continue
+                held += fresh
+                times = [entry.time for entry in fresh if entry.time is not None]
+                open_tails[behind] = max([open_tails[behind], *times])
+                if not more:
+                    del open_tails[behind]
+                elif len(held) > MIN_BATCH:
+                    until = min(open_tails.values())
+                    ready = [entry for entry in held if entry.time is not None and entry.time <= until]
+                    if ready and len(times) == len(fresh):
+                        held = [entry for entry in held if entry.time is None or entry.time > until]
+                        yield News(ready, reset=reset)
+                        reset = False
         except InputError:
             self._rewind()
             self._failed = True
             raise
-        return News(entries, reset=reset)
+        yield News(held, reset=reset)
 
     def _rewind(self) -> None:
         for tail in self._tails:
@@ -183,15 +211,13 @@ class Following:
         for tail in self._tails:
             tail.close()
 
-    def _read(self) -> tuple[list[Entry], bool]:
-        entries, unfinished = list[Entry](), False
-        for tail, decoder in zip(self._tails, (NOTICE_DECODER, RECORD_DECODER), strict=True):
-            lines, more = tail.read()
-            decoded = [_decode(line, decoder, tail.path) for line in lines]
-            entries += [entry for entry in decoded if entry is not None]
-            self.unread += decoded.count(None)
-            unfinished |= more
-        return entries, unfinished
+    def _read(self, tail: Tail) -> tuple[list[Entry], bool]:
+        """Return the entries of the next lines of a file, and whether there may be more."""
+        lines, more = tail.read()
+        decoder = NOTICE_DECODER if tail is self._tails[0] else RECORD_DECODER
+        decoded = [_decode(line, decoder, tail.path) for line in lines]
+        self.unread += decoded.count(None)
+        return [entry for entry in decoded if entry is not None], more
 
 
 def _decode(line: bytes, decoder: msgspec.json.Decoder[Any], path: Path) -> Entry | None:

@@ -34,12 +34,12 @@ class WatchOptions(JsonOptions, ExperimentOptions):
     broker: Annotated[list[str], Option("with --name: instead of transport.broker; again to fail over", "URL")]
     port: Annotated[int, Option("port on 127.0.0.1, 0 for any free one")] = 0
     token: Annotated[str | None, Option("file with the token of the address (default: a new one)", "FILE")] = None
-    replay: Annotated[bool, Option("begin with the first event, and play")] = False
+    replay: Annotated[bool, Option("play from the first event")] = False
     speed: Annotated[float | None, Option("speed of the replay (default: 1)", "X", _speed)] = None
     sink: Annotated[
         list[str],
         Option(
-            "call this function, or an installed one by its name, with each record and notice; again for more",
+            "call this function, or an installed one, with each record and notice (repeatable)",
             "MODULE:FUNCTION",
         ),
     ]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from p2pfl.results.records import Record
+from p2pfl.results.swarm.pace_setter import find_pace_setter
+from p2pfl.results.swarm.state import RECENT_ROUNDS
 
 MIN_ADVICE_ROUNDS = 5
 """Smallest number of rounds for advice."""
@@ -90,7 +92,7 @@ def advice(
     for record in records:
         rounds.setdefault(record.round, []).append(record)
     turns = [rounds[number] for number in sorted(rounds)]
-    late = _late(records)
+    late = _late(records) or _report_pace(turns)
     if len(turns) < MIN_ADVICE_ROUNDS:
         return late
     # Each of these can cause the next, so only the first is reported.
@@ -117,6 +119,15 @@ def _late(records: Sequence[Record]) -> list[str]:
     more = ", ..." * (len(senders) > MAX_NAMED_PEERS)
     seen = f"{missed} of {expected} models did not arrive in time: {', '.join(first)}{more}"
     return [f"{seen}; find out whether these peers disappeared or are slow, or raise transport.patience"]
+
+
+def _report_pace(turns: Sequence[Sequence[Record]]) -> list[str]:
+    """Report a peer for which all others wait."""
+    recent: dict[str, list[Record]] = {}
+    for record in (each for turn in turns[-RECENT_ROUNDS:] for each in turn):
+        recent.setdefault(record.peer, []).append(record)
+    setter = find_pace_setter(recent)
+    return [] if setter is None else [f"{setter.peer} {setter.sentence}"]
 
 
 def _report_disagreement(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:

@@ -704,12 +704,15 @@ class PeerAnnounced(Notice, frozen=True, kw_only=True):
         ``up``; ``left`` after a goodbye; ``dead`` if the broker lost it.
     done
         Whether it left after all rounds.
+    rounds
+        Number of rounds of its run, which a change of the swarm may have set; 0 without an end, ``None`` if unknown.
     """
 
     severity = "info"
 
     status: Literal["up", "left", "dead"]
     done: bool = False
+    rounds: int | None = None
 
     def __str__(self) -> str:
         if self.status == "left":
@@ -902,6 +905,24 @@ class DataUnreadable(Notice, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"goes on with the rows that it has in round {self.round + 1}, because {self.message}"
+
+
+class DataOutdated(Notice, frozen=True, kw_only=True):
+    """The data file of a peer has changed since the peer read it, and ``data.refresh`` is not set.
+
+    Attributes
+    ----------
+    round
+        Round before which it was seen.
+    """
+
+    round: int
+
+    def __str__(self) -> str:
+        return (
+            f"its data file has changed since it was read, as seen before round {self.round + 1}; set data.refresh to "
+            "use new rows, or begin another run with them"
+        )
 
 
 class DataReplaced(Notice, frozen=True, kw_only=True):

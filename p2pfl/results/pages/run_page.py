@@ -190,7 +190,7 @@ def _totals(run: Run) -> dict[str, str]:
     if summary["peer_memory"] is not None:
         facts["private memory of a peer"] = size(summary["peer_memory"])
     if summary.get("bytes_written") is not None:
-        facts["written by a peer in a round"] = size(summary["bytes_written"])
+        facts["written by a peer in a round since its last start"] = size(summary["bytes_written"])
     return facts
 
 

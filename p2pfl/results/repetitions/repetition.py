@@ -12,7 +12,7 @@ import msgspec
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import table_of
 
-VARYING_FIELDS = frozenset({"time", "seconds_training", "seconds_waiting"})
+VARYING_FIELDS = frozenset({"time", "seconds_training", "seconds_waiting", "awaited"})
 """Fields of records that differ between two runs of one experiment, as clocks do."""
 
 RESULT_FIELDS = ("metric", "rounds", "alone", "together", "pooled", "common", "bytes_sent", "gradients")

@@ -92,7 +92,7 @@ class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
         Guarantee of this run by observer, if no peer disappears; absent above 64 peers.
     account
     learned
-        What each party learns from exact totals; absent where models travel.
+        What each party learns from exact totals.
     """
 
     mode: str

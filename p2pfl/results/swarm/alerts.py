@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
 
 from p2pfl.results.formats import join_names
 from p2pfl.results.notices.kinds import LossRose, Notice, PeerSilent, Severity, kind_of
 from p2pfl.results.notices.notice_groups import describe_repeats, group_alike
 from p2pfl.results.swarm.blockages import blockages, find_partition, waits_of
 from p2pfl.results.swarm.headline import blocked_since, patience, why_blocked
+from p2pfl.results.swarm.pace_setter import find_pace_setter
 from p2pfl.results.swarm.state import Swarm
 
 MAX_NAMED_PEERS = 3
 """Largest number of slow neighbours that an alert names."""
-
-MIN_EFFORTS = 10
-"""Rounds of a peer from which the time that it trains is compared."""
-
-MIN_COMPARED_PEERS = 3
-"""Peers from which one of them can be slow."""
-
-SLOW_FACTOR = 3.0
-"""Multiple of the training time of others from which a peer is slow."""
 
 
 @dataclass(frozen=True)
@@ -160,23 +151,10 @@ def _partition_alerts(swarm: Swarm) -> Iterator[Alert]:
 
 
 def _pace_alerts(swarm: Swarm) -> Iterator[Alert]:
-    """Name the peer that trains while all others wait for it, so that it sets the pace of all."""
-    means = {
-        peer.name: (fmean(train for train, _ in peer.efforts), fmean(wait for _, wait in peer.efforts))
-        for peer in swarm.peers.values()
-        if len(peer.efforts) >= MIN_EFFORTS and peer.activity in {"learning", "waiting"}
-    }
-    if len(means) < MIN_COMPARED_PEERS:
-        return
-    slowest = max(means, key=means.__getitem__)
-    trains, waits = means.pop(slowest)
-    usual, idle = (median(column) for column in zip(*means.values(), strict=True))
-    if trains > SLOW_FACTOR * usual and idle > trains / 2 > waits:
-        sentence = (
-            f"trains for {trains:.2g} s a round and the others for {usual:.2g} s, so all wait for it; give it less to "
-            "train, or set transport.hurry below 1"
-        )
-        yield Alert("slow", "warning", slowest, swarm.peers[slowest].last or 0.0, sentence)
+    """Name the peer for which all others wait, so that it sets the pace of all."""
+    own = [peer for peer in swarm.peers.values() if peer.activity in {"learning", "waiting"}]
+    if (setter := find_pace_setter({peer.name: peer.recent for peer in own})) is not None:
+        yield Alert("slow", "warning", setter.peer, swarm.peers[setter.peer].last or 0.0, setter.sentence)
 
 
 def _late_alerts(swarm: Swarm) -> Iterator[Alert]:

@@ -115,7 +115,7 @@ def estimate_remaining(swarm: Swarm) -> float | None:
     """
     learning = [peer for peer in swarm.peers.values() if peer.activity in {"learning", "waiting", "paused"}]
     usual = [peer.usual for peer in learning if peer.usual is not None]
-    left = max((swarm.setting.rounds - peer.rounds for peer in learning), default=0)
+    left = max((swarm.rounds - peer.rounds for peer in learning), default=0)
     return left * statistics.median(usual) if usual and left > 0 else None
 
 
@@ -225,8 +225,8 @@ def _course_headline(swarm: Swarm, counts: Counter[Activity], *, now: float) -> 
 
 def _learning(swarm: Swarm, own: Sequence[PeerState], whose: str) -> str:
     rounds = sorted(peer.rounds for peer in own)
-    of = f" of {swarm.setting.rounds}" if swarm.setting.rounds else ""
-    low, high = min(rounds[0] + 1, swarm.setting.rounds or rounds[0] + 1), rounds[-1]
+    of = f" of {swarm.rounds}" if swarm.rounds else ""
+    low, high = min(rounds[0] + 1, swarm.rounds or rounds[0] + 1), rounds[-1]
     done = f"round {low}{of}" if high <= low else f"rounds {low} to {high}{of}"
     pace = f"; {usual}" if (usual := _pace(own)) else ""
     if own[0].since is None or all(peer.activity == "leaving" for peer in own):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from p2pfl.results.records import Record
 
 MAX_RECORDS = 100_000
-"""Largest number of records that are kept; beyond it, every second round is dropped."""
+"""Largest number of records that are kept; beyond it, or twice the points of a curve, every second round is dropped."""
 
 MAX_CURVE_POINTS = 400
 """Largest number of points of a curve."""
@@ -63,7 +63,7 @@ class History:
         peers = self._rounds.setdefault(record.round, {})
         self._count += record.peer not in peers
         peers[record.peer] = {name: value for name, value in record.scores.items() if math.isfinite(value)}
-        while self._count > MAX_RECORDS and len(self._rounds) > 2:
+        while (self._count > MAX_RECORDS or len(self._rounds) > 2 * MAX_CURVE_POINTS) and len(self._rounds) > 2:
             self._stride *= 2
             self._rounds = {number: scores for number, scores in self._rounds.items() if not number % self._stride}
             self._count = sum(map(len, self._rounds.values()))

@@ -10,6 +10,7 @@ from typing import Literal
 
 from p2pfl.results.notices.kinds import (
     STALLED_REMEDY,
+    ChangeTaken,
     LossRose,
     Notice,
     PeerAnnounced,
@@ -134,8 +135,10 @@ class PeerState:
         Time at which a neighbour lost it last; ``None`` if none has.
     silent_since
         Time of its last message, if it is silent; ``None`` otherwise.
-    efforts
-        Of its recent rounds, the seconds for which it trained, and for which it waited.
+    recent
+        Records of its last rounds.
+    horizon
+        Number of rounds of its run as it states it, 0 without an end; ``None`` if it is that of the experiment.
     """
 
     name: str
@@ -149,6 +152,7 @@ class PeerState:
     epsilon: float | None = None
     last: float | None = None
     since: float | None = None
+    horizon: int | None = None
     waits_for: tuple[str, ...] = ()
     waiting_since: float | None = None
     connected: bool = True
@@ -161,7 +165,7 @@ class PeerState:
     lost_by: set[str] = field(default_factory=set)
     late: Counter[str] = field(default_factory=Counter)
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
-    efforts: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
+    recent: deque[Record] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
     _median: float | None = None  # of the durations; None until somebody asks
 
     @property
@@ -274,6 +278,13 @@ class Swarm:
         for name in (entry.peer, *moved):
             self.lanes.note(since, name, self.peers[name].activity)
 
+    @property
+    def rounds(self) -> int:
+        """Number of rounds, 0 without an end: that of the experiment, or of most peers that state one."""
+        stated = Counter(peer.horizon for peer in self.peers.values() if peer.horizon is not None)
+        [(rounds, count)] = stated.most_common(1) or [(self.setting.rounds, 0)]
+        return rounds if 2 * count > stated.total() else self.setting.rounds
+
     def end(self) -> None:
         """Take note that a simulation is over, whose peers do not report it themselves."""
         for peer in self.peers.values():
@@ -288,7 +299,7 @@ class Swarm:
         peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
         peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in
         peer.received, peer.missed = peer.received + record.received, peer.missed + len(record.missed)
-        peer.efforts.append((record.seconds_training, record.seconds_waiting))
+        peer.recent.append(record)
         peer.epsilon = record.privacy_spent
         if self.metric is None:
             self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))
@@ -327,6 +338,8 @@ class Swarm:
                 self.alarms.append((at, notice))
             case LossRose():
                 self.alarms.append((at, notice))
+            case ChangeTaken() if notice.last is not None:
+                peer.horizon = notice.last
             case _:
                 self._apply_observation(at, peer, notice)
 
@@ -334,6 +347,7 @@ class Swarm:
         """Take what an observer sees from outside of the peer, and warnings."""
         match notice:
             case PeerAnnounced():
+                peer.horizon = peer.horizon if notice.rounds is None else notice.rounds
                 peer.announced, peer.finished = notice.status, notice.status == "left" and notice.done
                 peer.phase = "leaving" if notice.status == "left" else peer.phase
             case PeerSilent():

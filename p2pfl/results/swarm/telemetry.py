@@ -36,7 +36,16 @@ RECORD_FIELDS = "record"
 """Kind of a record among the entries."""
 
 HEALTH_FIELDS: Mapping[str, tuple[str, ...]] = {
-    RECORD_FIELDS: ("round", "bytes_out", "bytes_in", "seconds_training", "seconds_waiting", "received", "missed"),
+    RECORD_FIELDS: (
+        "round",
+        "bytes_out",
+        "bytes_in",
+        "seconds_training",
+        "seconds_waiting",
+        "received",
+        "missed",
+        "awaited",
+    ),
     "phase_began": ("phase", "round"),
     "wait_began": ("round", "neighbours", "connected"),
     "wait_ended": (),

@@ -30,6 +30,11 @@ def test_it_costs_what_was_said(p2pfl, changes):
     assert (cost["rounds"], cost["gossip_steps_per_round"]) == (ran["rounds"], ran["steps"])
 
 
+def test_bytes_of_a_round_are_those_of_models_and_the_text_says_so(p2pfl):
+    shown = " ".join(p2pfl("explain", "small.toml").out.split())
+    assert "the protocol adds messages, which simulate --network counts a peer sends" in shown
+
+
 def test_a_fraction_says_who_trains_and_who_sends(p2pfl):
     changes = sets(["topology.kind=complete", "topology.peers=6", "learning.fraction=0.34"])
     assert json.loads(p2pfl("explain", "small.toml", "--json", *changes).out)["cost"]["participants"] == 2

@@ -176,7 +176,7 @@ SUMMARY = {
 def test_the_summary_answers_what_learning_together_gave(capsys, tmp_path):
     tables.summary(SUMMARY, tmp_path)
     said = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
-    memory, written = "30.0 MB of private memory a peer", "5.0 kB written by a peer in a round"
+    memory, written = "30.0 MB of private memory a peer", "5.0 kB written by a peer in a round since its last start"
     for line in (
         "What learning together gave (accuracy)",
         "ada 0.250 0.750 +0.500",

@@ -22,8 +22,7 @@ from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch import swarm as launcher
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, pack, unpack
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.evidence.verification import find_chains, verify
-from p2pfl.results.notices.kinds import DataRead, DataReplaced, DataUnreadable
+from p2pfl.results.notices.kinds import DataOutdated, DataRead, DataReplaced, DataUnreadable
 from p2pfl.simulation import simulate
 from p2pfl.simulation.sharding import Shard
 from streaming import FIRST, MORE
@@ -236,6 +235,27 @@ def test_rows_that_are_appended_to_a_table_are_trained_on():
     assert first.train == peer.plan.federation.sizes("peer0").train
 
 
+@pytest.mark.fast
+@pytest.mark.usefixtures("tables")
+def test_a_peer_that_reads_its_table_once_says_once_that_it_has_changed():
+    notices, once = [], [each for each in TABLE if each != "data.refresh=2"]
+    timeless(swarm(read(SMALL, changes=once), observe=at_round(1, lambda: append("peer0", 300)), notices=notices))
+    told = [each for each in notices if isinstance(each, DataOutdated)]
+    assert [(each.peer, each.round) for each in told] == [("peer0", 2)]
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_database_has_changed_with_the_log_beside_it():
+    once = read(SMALL, changes=[each for each in TABLE if each != "data.refresh=2"])
+    data = GrowingData.of(plan(once, only=["peer0"]), ("peer0",))
+    assert data.outdated() == ()
+    Path("peer0.csv-wal").write_bytes(b"rows")
+    assert data.outdated() == ("peer0",)
+    Path("peer0.csv-wal").unlink()
+    Path("peer0.csv").unlink()
+    assert data.outdated() == ()  # a file that is gone is no new rows
+
+
 def test_a_table_that_cannot_be_read_is_no_reason_to_stop(tables):
     notices = []
     damage = at_round(0, lambda: (tables / "peer0.csv").write_text("x,y\n1.5,nobody\n", "utf-8"))
@@ -346,7 +366,8 @@ def test_a_peer_resumes_although_few_rows_came_since_its_account_was_written(tab
         agreed, found = left["peer0"].kept[0].statistics, launcher._scaled(plan(experiment), tables)[1]
         assert torch.equal(found.mean[0], agreed.mean[0])
         assert not torch.equal(found.mean[0], directly(plan(experiment))[1].mean[0])
-    verified = verify(find_chains([tables]))
+    verification = pytest.importorskip("p2pfl.plugins.evidence.verification")
+    verified = verification.verify(verification.find_chains([tables]))
     assert not verified.findings
     assert "peer0 began again with other data, which data.refresh permits" in verified.open
 

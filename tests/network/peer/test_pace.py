@@ -7,7 +7,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from p2pfl.experiment import read
+from p2pfl.experiment import plan, read
+from p2pfl.network.peer import Peer
+from p2pfl.network.transport.broker import Program, mosquitto, run_program
+from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.privacy.keys import FIRST, SeededSource
 from p2pfl.results.notices.kinds import JoinsLate
 from p2pfl.simulation import simulate
@@ -162,3 +165,32 @@ def test_a_clock_that_was_ahead_and_is_set_right_costs_a_peer_no_round(tmp_path)
     fleet = run(right)
     assert all(not record.missed for records in fleet.records.values() for record in records)
     assert fleet.seconds("peer1") == pytest.approx(fleet.seconds("peer0"), abs=2)
+
+
+@pytest.mark.nightly
+async def test_rounds_over_mosquitto_begin_a_second_apart_at_least():
+    """The first begin of a round is that of the leader; a loaded machine makes intervals longer, never shorter."""
+    program = mosquitto() or pytest.skip("mosquitto is not installed")
+    plain = Program(program.kind, program.command, lambda host, port: f"listener {port} {host}\nallow_anonymous true\n")
+    experiment = read(SMALL, changes=[*RING, 'transport.pace={every = "1 s"}', "rounds=5", "topology.peers=3"])
+    begins = {}
+
+    def peer(name, transport):
+        def observe(record, _):
+            begins.setdefault(record.round, []).append(made.rounds.pauses.position.began)
+
+        made = Peer(name, plan(experiment, only=[name]), transport=transport, incarnation=FIRST, observe=observe)
+        return made
+
+    async def played(name, transport):
+        async with peer(name, transport) as made:
+            await made.run()
+
+    with run_program(plain, host="127.0.0.1", port=0) as broker:
+        async with asyncio.timeout(240), asyncio.TaskGroup() as tasks:
+            for name in ("peer0", "peer1", "peer2"):
+                tasks.create_task(played(name, MqttTransport(broker.url)))
+    assert {round: len(times) for round, times in begins.items()} == dict.fromkeys(range(5), 3)
+    firsts = [min(begins[round]) for round in range(5)]
+    assert min(after - before for before, after in pairwise(firsts)) >= 1.0
+    assert firsts[-1] - firsts[0] < 120

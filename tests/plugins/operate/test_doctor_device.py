@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
 from examined import sole
+from p2pfl.cli.folders import peer_started
 from p2pfl.experiment import plan, read, schema
 from p2pfl.plugins.operate.checks import identity_checks, machine
 from p2pfl.privacy.keys import Roster
@@ -57,6 +58,26 @@ def test_data_with_another_column_than_agreed_are_named(site):
     data = sole(site.examine(*declared, "transport.broker=mqtts://127.0.0.1:9"), "data")
     assert data.status == "problem"
     assert "weight" in data.message
+
+
+def test_a_table_that_grew_while_its_peer_runs_is_named(tmp_path):
+    table, lock = tmp_path / "own.csv", tmp_path / "peer.lock"
+    table.write_text("age,ill\n30,1\n")
+    options = f'data.options={{path = "{table}", target = "ill", columns = {{age = "integer", ill = ["0", "1"]}}}}'
+    experiment = read({}, changes=["data.name=table", "data.split=iid", options])
+    refreshed = read({}, changes=["data.name=table", "data.split=iid", "data.refresh=2", options])
+
+    def status(of):
+        found = machine.check_data_file(of, peer="peer0", since=peer_started(tmp_path))
+        return None if found is None else found.status
+
+    assert status(experiment) is None  # nobody runs
+    lock.write_text(f"{os.getpid()}\n")
+    os.utime(lock, ns=(10, 2000))
+    for at, expected in ((1000, None), (3000, "warning")):
+        os.utime(table, ns=(10, at))
+        assert status(experiment) == expected
+    assert status(refreshed) is None
 
 
 def test_an_experiment_that_cannot_be_read_and_a_peer_that_it_does_not_have_are_named(site):

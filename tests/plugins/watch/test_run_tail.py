@@ -1,6 +1,7 @@
 """Lines of a run are read once each, when they are complete."""
 
 import os
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -98,6 +99,20 @@ def test_a_large_file_is_read_in_parts(growing, following, monkeypatch):
     records = [ended(peer, round, seconds=round) for round in range(20) for peer in PEERS]
     growing.record(*records)
     assert following.read_new() == News(records)
+
+
+def test_a_long_run_comes_in_small_parts_in_the_order_of_time(growing, following, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(module, "MIN_BATCH", 5)
+    records = [ended(peer, round, seconds=round) for round in range(60) for peer in PEERS]
+    growing.record(*records)
+    growing.log(*(began("peer0", seconds=second + 0.5) for second in range(60)))
+    parts = [news.entries for news in following.batches()]
+    times = [[entry.time for entry in part] for part in parts if part]
+    assert len(times) > 10
+    assert max(map(len, parts)) < 40
+    assert all(max(before) <= min(after) for before, after in pairwise(times))
+    assert sum(map(len, parts)) == len(records) + 60
 
 
 @pytest.mark.parametrize("parts", [1, 3])

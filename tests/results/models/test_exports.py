@@ -50,6 +50,13 @@ def exported(predictor, folder, to):
     return run_torch(export(predictor, folder / "model.pt2", to=to))
 
 
+def eight_bits(path):
+    """The function of a graph with weights of eight bits, by the recipe of docs/serve.md."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    quantization.quantize_dynamic(path, path.with_name("small.onnx"))
+    return run_onnx(path.with_name("small.onnx"))
+
+
 def raw(path, fields):
     """The columns of a file as the description of an export asks for them, without p2pfl; no cell may be unknown."""
     pandas = pytest.importorskip("pandas")
@@ -76,6 +83,10 @@ def test_an_export_predicts_from_raw_columns_what_predict_predicts(trained, pred
         expected = predictor.predict(path).values
         assert predict(columns) == pytest.approx(expected, abs=EXACT)
         assert predict(columns[:1]) == pytest.approx(expected[:1], abs=EXACT)
+    if to == "onnx":  # an export takes seconds
+        small, said = eight_bits(tmp_path / "model.onnx")
+        assert said == about
+        assert 0 < np.abs(small(columns) - expected).max() < 0.02
 
 
 @pytest.mark.parametrize("to", ["torch", "onnx"])

@@ -281,6 +281,13 @@ SENTENCES = [
         "goes on with the rows that it has in round 10, because a.csv is empty; add rows",
     ),
     (
+        notices.DataOutdated(**ME, round=9),
+        (
+            "its data file has changed since it was read, as seen before round 10; set data.refresh to use new rows, "
+            "or begin another run with them"
+        ),
+    ),
+    (
         notices.DataReplaced(**ME),
         (
             "its data no longer begin with the rows of its checkpoint, as when old rows have left; it goes on with "

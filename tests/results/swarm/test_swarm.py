@@ -1,6 +1,7 @@
 """The state of a swarm, and the sentence about it, from events that are written out here."""
 
 import math
+import pickle
 from itertools import pairwise
 
 import msgspec
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from p2pfl.results.notices.kinds import (
     STALLED_REMEDY,
+    ChangeTaken,
     ClockBehind,
     LossRose,
+    PeerAnnounced,
     PeerFailed,
     PeerFinished,
     PeerSilent,
@@ -24,7 +27,7 @@ from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.blockages import Blockage, blockages, waits_of
 from p2pfl.results.swarm.headline import estimate_remaining, headline, patience
 from p2pfl.results.swarm.history import History
-from p2pfl.results.swarm.state import Setting, swarm_of
+from p2pfl.results.swarm.state import Setting, Swarm, swarm_of
 from swarm_events import PEERS, began, waits
 
 SETTING = Setting(name="plant", peers=PEERS, rounds=10, epsilon=8.0)
@@ -83,6 +86,20 @@ def test_the_remaining_time_is_that_of_the_slowest_peer_and_unknown_before_three
     assert estimate_remaining(after(*everybody(), *entries, (9.0, ended("ada", 4)))) == 6 * 2.0
     finished = [(21.0, PeerFinished(peer=peer, scores={})) for peer in PEERS]
     assert estimate_remaining(after(*everybody(), *entries, *finished)) is None
+
+
+def test_the_number_of_rounds_is_the_one_in_force():
+    entries = [*everybody(), *((2.0, ended(peer, 0)) for peer in PEERS)]
+    told = [
+        (3.0, PeerAnnounced(peer=peer, status="up", rounds=rounds))
+        for peer, rounds in zip(PEERS, (40, 40, 40, 7), strict=True)
+    ]
+    assert said(after(*entries, *told), 3.0)[1].startswith("4 peers learn in round 2 of 40")
+    assert said(after(*entries, *told[2:]), 3.0)[1].startswith("4 peers learn in round 2 of 10")  # no majority
+    endless = [(3.0, PeerAnnounced(peer=peer, status="up", rounds=0)) for peer in PEERS]
+    assert said(after(*entries, *endless), 3.0)[1] == "4 peers learn in round 2; median accuracy 0.500"
+    order = ChangeTaken(peer="ada", number=1, digest="0" * 64, operator="me", last=6)
+    assert said(after(*entries, (3.0, order)), 3.0)[1].startswith("4 peers learn in round 2 of 6")
 
 
 def test_peers_in_several_rounds_are_stated():
@@ -393,6 +410,24 @@ def test_curves_have_the_median_and_percentiles():
     assert (curves.low[0], curves.high[0]) == pytest.approx((0.1, 0.9))
     assert history.curves("accuracy", peers=["p3"]).peers == {"p3": [0.75]}
     assert history.names == ["loss", "accuracy"]
+
+
+@pytest.mark.slow
+def test_a_run_of_months_needs_no_more_memory_and_traffic_than_one_of_hours():
+    """A peer of 50,000 rounds, a year at one in ten minutes, which waits in each; processor time makes it slow."""
+    frames = pytest.importorskip("p2pfl.plugins.watch.frames")
+    swarm, stored, sent = Swarm(Setting(peers=("ada",))), [], []
+    for round in range(50_000):
+        swarm.apply(float(round), waits("ada", "bob", round=round))
+        swarm.apply(round + 0.5, ended("ada", round))
+        if round in {2_000, 49_999}:
+            stored.append(len(pickle.dumps(swarm)))
+            parts = (frames.frame, {"stage": "running"}), (frames.lanes, {"seconds": frames.LANE_SECONDS})
+            sent.append(sum(len(msgspec.json.encode(make(swarm, now=round + 1.0, **more))) for make, more in parts))
+            sent[-1] += len(msgspec.json.encode(swarm.history.curves("accuracy")))
+    assert stored[1] < 2 * stored[0] < 60_000
+    assert sent[1] < 2 * sent[0] < 60_000
+    assert swarm.history.curves("accuracy").rounds[-1] > 49_900
 
 
 def test_a_score_that_is_no_number_is_left_out():

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.plugins.watch import frames
 from p2pfl.results.notices.kinds import (
     LossRose,
     Notice,
@@ -67,6 +66,7 @@ KEPT_BACK = {
     "telemetry_stopped": "nobody can look",
     "data_read": "loss and drift of new rows concern their owner",
     "data_unreadable": "it contains the message of an error",
+    "data_outdated": "it concerns the owner of the data",
     "data_replaced": "it concerns the owner of the data",
     "change_taken": "the operator has the peer's own answer",
     "change_refused": "it contains the message of an error",
@@ -112,6 +112,7 @@ def test_a_record_at_the_level_health_has_no_number_that_depends_on_data():
         "seconds_waiting": 0.5,
         "received": 2,
         "missed": [],
+        "awaited": [],
     }
     found = passed(RECORD_OF_ADA, "health")
     assert (found.scores, found.training_loss, found.privacy_spent) == ({}, None, None)
@@ -189,6 +190,7 @@ def test_no_entry_of_a_lying_peer_breaks_the_page(kind, data):
         return
     swarm = Swarm(Setting(peers=NAMES, rounds=5, epsilon=8.0))
     swarm.apply(1.0, entry)
+    frames = pytest.importorskip("p2pfl.plugins.watch.frames")
     msgspec.json.encode(frames.frame(swarm, now=2.0, stage="running"))
     swarm.history.curves("loss")
     assert headline(swarm, now=2.0).sentence

@@ -68,6 +68,9 @@ class LiveNeighbourhood:
         self.seconds_waiting = 0.0
         self.idle_clock: Callable[[], float] = asyncio.get_running_loop().time
         """Returns a time that stands still while this peer trains."""
+        self.waits: dict[str, float] = {}
+        """Seconds from the begin of each gossip step to the arrival of a neighbour's model, added up by neighbour."""
+        self._opened = 0.0
         self.received = 0
         self.missed: list[str] = []
         self.refused: list[str] = []
@@ -214,6 +217,7 @@ class LiveNeighbourhood:
         turns = self.session.edges.turns[phase]
         senders = [peer for _, peer in sorted((turns[peer], peer) for peer in weights if peer != self.name)]
         self.connection.submit(Open((self.round, self.step), tuple(senders), since=self.round))
+        self._opened = self.session.shared.now
         mass = None if released.masses is None else float(released.masses[0, 0])
         parts = encode_row(
             released.row(0),
@@ -234,6 +238,10 @@ class LiveNeighbourhood:
         await self.connection.ask(offer)
 
     def _close(self) -> None:
+        mailbox = self.session.shared.mailbox
+        for sender in mailbox.order:
+            waited = mailbox.arrived.get(sender, self._opened) - self._opened
+            self.waits[sender] = self.waits.get(sender, 0.0) + waited
         self.connection.submit(Close())
         self.step += 1
 

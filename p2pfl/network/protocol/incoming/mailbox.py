@@ -36,6 +36,8 @@ class Mailbox:
         its neighbours continued without it, all their models since then arrive at once; the newest ones are kept.
     proofs
         Evidence against neighbours that signed two models for one gossip step.
+    arrived
+        When models of this gossip step arrived after it had begun, by sender.
     """
 
     large: bool = False
@@ -44,6 +46,7 @@ class Mailbox:
     gossip_step: tuple[int, int] = (0, 0)
     order: tuple[str, ...] = ()
     proofs: dict[str, Proof] = field(default_factory=dict)
+    arrived: dict[str, float] = field(default_factory=dict)
     _said: dict[str, dict[tuple[int, int], SignedStatement]] = field(default_factory=dict)
     _waiting: dict[str, dict[tuple[int, int], Delivery]] = field(default_factory=dict)  # by sender and gossip step
     _settled: set[str] = field(default_factory=set)
@@ -58,6 +61,7 @@ class Mailbox:
         self.order = tuple(order)
         self._settled.clear()
         self._given_up.clear()
+        self.arrived.clear()
         for models in self._waiting.values():
             for late in [each for each in models if each < gossip_step]:
                 del models[late]

@@ -10,7 +10,7 @@ from p2pfl.network.protocol.interface.events import Read
 from p2pfl.network.protocol.wire.messages import ChangeRelay, ForOne, Message
 from p2pfl.network.protocol.wire.total_messages import Total
 from p2pfl.network.protocol.wire.trailer import Trailer
-from p2pfl.network.protocol.wire.wire_rows import Delivery, read_rows
+from p2pfl.network.protocol.wire.wire_rows import Delivery, ModelMessage, read_rows
 from p2pfl.privacy.total_masks import Ring
 
 SLOW = 2**20
@@ -97,7 +97,7 @@ class Parse:
 
     sender: str
     phase: int
-    messages: tuple[memoryview, ...]
+    messages: tuple[ModelMessage, ...]
     trailer: Trailer
     largest: int
     head: int | None

@@ -29,7 +29,7 @@ from p2pfl.network.protocol.wire.messages import (
 from p2pfl.network.protocol.wire.sum_messages import OfSums
 from p2pfl.network.protocol.wire.total_messages import Again, OfTotals, Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
-from p2pfl.network.protocol.wire.wire_rows import Delivery, Parsed, read_rows
+from p2pfl.network.protocol.wire.wire_rows import Delivery, ModelMessage, Parsed, read_rows
 from p2pfl.privacy.secagg.protocol import FIRST_NUMBER
 
 
@@ -193,10 +193,10 @@ class MessageReceiver:
 
     # ------------------------------------------------------------------ models
 
-    def _parse(self, sender: str, phase: int, messages: list[memoryview], *, head: int | None) -> None:
+    def _parse(self, sender: str, phase: int, messages: list[ModelMessage], *, head: int | None) -> None:
         """Read models here, or let the shell read them if that takes long."""
         trailer, largest = self.streams.trailers[sender], self.shared.row_bytes
-        if any(len(message) > SLOW for message in messages):
+        if any(len(message.data) > SLOW for message in messages):
             self.shared.do(Parse(sender, phase, tuple(messages), trailer, largest, head))
         else:
             self.read(Read(sender, phase, read_rows(messages, trailer=trailer, largest=largest), head))
@@ -217,6 +217,8 @@ class MessageReceiver:
             return
         head, row, signed = model.head, model.row, model.statement
         verdict = shared.mailbox.deliver(sender, head, row, signed=signed if shared.codec.identity else None)
+        if verdict == "kept" and (head.round, head.step) == shared.mailbox.gossip_step:
+            shared.mailbox.arrived[sender] = shared.now
         late = verdict == "late" and shared.ledgers.late(sender, Delivery(head, row))
         if verdict == "kept" and shared.timeouts.pace.quantile < 1:
             shared.timeouts.pace.came(sender, head.round, now=shared.now)

@@ -16,7 +16,7 @@ from p2pfl.network.protocol.wire.message_memory import MessageMemory
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Pulse
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox, largest_window
 from p2pfl.network.protocol.wire.trailer import Trailer
-from p2pfl.network.protocol.wire.wire_rows import Encoded
+from p2pfl.network.protocol.wire.wire_rows import Encoded, ModelMessage
 
 
 def arrive_singly(row_bytes: int, edges: Edges, *, chunk: int) -> bool:
@@ -238,7 +238,7 @@ class Streams:
 
     # ------------------------------------------------------------------ receiving
 
-    def take(self, sender: str, chunk: Chunk) -> tuple[bool, list[memoryview]]:
+    def take(self, sender: str, chunk: Chunk) -> tuple[bool, list[ModelMessage]]:
         """Add a chunk; return whether it is new, and the messages that it completes, see :meth:`settle`."""
         inbox = self.inboxes[sender, chunk.phase]
         new = inbox.awaits(chunk)
@@ -282,7 +282,7 @@ class Streams:
         if inbox.due or (completed and mailbox.large):  # its sender frees a large model as soon as all have it
             self.shared.publish(f"in/{sender}", inbox.ack())
 
-    def reach(self, sender: str, pulse: Pulse) -> list[memoryview]:
+    def reach(self, sender: str, pulse: Pulse) -> list[ModelMessage]:
         """Skip the chunks that a neighbour has given up; return the messages that this completes, see :meth:`ask`."""
         inbox = self.inboxes[sender, pulse.phase]
         inbox.reported = max(inbox.reported, (pulse.round, pulse.head))

@@ -19,17 +19,21 @@ import struct
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+import blake3
+
 from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PrivacyError
 from p2pfl.network.protocol.wire.bounds import MAX_TAGS, TAG_BYTES
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
 from p2pfl.network.protocol.wire.wire_codec import (
-    SealedParts,
     add_tags,
     authentic,
     contains,
     decode,
+    digest_of,
     encode,
+    encode_parts,
     parts,
+    split,
     tag_statement,
 )
 from p2pfl.privacy.keys import (
@@ -199,8 +203,11 @@ class Envelope:
             stream, sequence = CONTROL, self._next
             self._next += 1
         prefix = _PREFIX.pack(SEALED, stream, sequence)
-        sealed = self.sender.seal(encode(message), stream=stream, sequence=sequence, header=prefix)
-        return add_tags(prefix, sealed, keys=[self._tags[peer][0] for peer in self._tags if to is None or peer in to])
+        head, data = encode_parts(message)
+        sealed = self.sender.seal(b"".join((head, data)), stream=stream, sequence=sequence, header=prefix)
+        hashed = message.digest if isinstance(message, Chunk) else blake3.blake3(data).digest()
+        keys = [self._tags[peer][0] for peer in self._tags if to is None or peer in to]
+        return add_tags(prefix, digest_of(prefix, head, hashed), sealed, keys=keys)
 
     def open(self, peer: str, payload: bytes | bytearray | memoryview) -> Message:
         """Read a message that a neighbour sealed for all of its neighbours.
@@ -212,12 +219,12 @@ class Envelope:
         DecodeError
             The neighbour has sealed it, but it is no message for all, is in the place of another, or is a replay.
         """
-        key, sealed = self._authentic(peer, payload)
-        _, stream, sequence = _PREFIX.unpack(sealed.prefix)
-        message = decode(key.open(sealed.ciphertext, stream=stream, sequence=sequence, header=sealed.prefix))
+        stream, sequence, text, hashed = self._authentic(peer, payload)
+        message = decode(text)
         if isinstance(message, Chunk):
             if (message.phase, message.sequence) != (stream, sequence):
                 raise DecodeError("the chunk is in the place of another chunk")
+            vars(message)["digest"] = hashed
         elif isinstance(message, ForOne):
             raise DecodeError("a message for one neighbour was sent to all")
         elif stream != CONTROL:
@@ -235,17 +242,24 @@ class Envelope:
         """Return whether a neighbour's present incarnation has tagged a statement for this peer."""
         return peer in self._tags and contains(tags, tag_statement(statement, key=self._tags[peer][1]))
 
-    def _authentic(self, peer: str, payload: bytes | bytearray | memoryview) -> tuple[SenderKey, SealedParts]:
-        """Return a neighbour's sender key and the parts of its sealed message; nothing is decrypted or stored."""
+    def _authentic(self, peer: str, payload: bytes | bytearray | memoryview) -> tuple[int, int, bytes, bytes]:
+        """Return stream, sequence and bytes of what a neighbour sealed, and the hash of its data; nothing is stored."""
         key = self._keys.get(peer)
         if key is None:
             raise AuthenticityError(f'a sealed message of "{peer}" arrived before the key that opens it')
         if len(payload) < OVERHEAD:
             raise AuthenticityError(f"{len(payload)} bytes are too few for a sealed message")
         sealed = parts(payload, prefix=PLACE)
-        if not authentic(sealed, key=self._tags[peer][1]):
+        _, stream, sequence = _PREFIX.unpack(sealed.prefix)
+        try:
+            text = key.open(sealed.ciphertext, stream=stream, sequence=sequence, header=sealed.prefix)
+        except DecodeError as error:
+            raise AuthenticityError(str(error)) from None
+        head, data = split(text)
+        hashed = blake3.blake3(data).digest()
+        if not authentic(sealed, digest_of(sealed.prefix, head, hashed), key=self._tags[peer][1]):
             raise AuthenticityError(f'the message has no tag with which "{peer}" sealed it for this peer')
-        return key, sealed
+        return stream, sequence, text, hashed
 
     def _count(self, kind: str, number: int) -> None:
         """Note the number of an authentic message; the next of its kind must have a larger one."""

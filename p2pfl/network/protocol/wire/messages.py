@@ -7,9 +7,10 @@ Rules for change: fields are only ever appended, with a default; a field is neve
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, Literal
 
+import blake3
 import msgspec
 
 from p2pfl.network.protocol.wire import bounds
@@ -269,7 +270,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     incarnations: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
 
 
-class Chunk(bounds.WithData, frozen=True, tag="chunk"):
+class Chunk(bounds.WithData, frozen=True, tag="chunk", dict=True):
     """A piece of a message in a peer's stream.
 
     Attributes
@@ -280,6 +281,8 @@ class Chunk(bounds.WithData, frozen=True, tag="chunk"):
         Sequence of the message's first chunk, which names the message.
     offset, total
         Offset of the piece in the message, and length of the message, in bytes.
+    trailer
+        Of the message, beside its last piece, see :mod:`p2pfl.network.protocol.wire.trailer`.
     data
         A view: into the row when it is sent, into the payload when it has arrived.
     """
@@ -290,7 +293,13 @@ class Chunk(bounds.WithData, frozen=True, tag="chunk"):
     first: bounds.Sequence
     offset: bounds.Size
     total: bounds.Size
+    trailer: bounds.Signature = b""
     data: bounds.Data = bounds.NO_DATA
+
+    @cached_property
+    def digest(self) -> bytes:
+        """BLAKE3 of the data for tags and trailer; who has computed it sets it, and a changed copy drops it."""
+        return blake3.blake3(self.data).digest()
 
 
 Challenge = Annotated[bytes, msgspec.Meta(max_length=16)]

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import blake3
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,7 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.message_memory import MessageMemory
 from p2pfl.network.protocol.wire.messages import Ack, Chunk
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, Trailer
-from p2pfl.network.protocol.wire.wire_rows import Pieces
+from p2pfl.network.protocol.wire.wire_rows import NO_PIECES, ModelMessage, Pieces, extend
 
 RESEND = 64
 """Maximum number of missing chunks that one acknowledgement requests."""
@@ -41,6 +43,7 @@ class _Cut:
     total: int
     first: int = 0
     offset: int = 0
+    chain: bytes = NO_PIECES
 
 
 class Outbox:
@@ -110,7 +113,7 @@ class Outbox:
             self._waiting.insert(index, self._queue(parts))
 
     def _queue(self, parts: Sequence[bytes | memoryview]) -> _Cut:
-        pieces = Pieces(parts, size=self.chunk, trailer=self.trailer)
+        pieces = Pieces(parts, size=self.chunk)
         self.unsent += -(-pieces.left // self.chunk)
         return _Cut(pieces, pieces.left)
 
@@ -147,13 +150,42 @@ class Outbox:
         """Return the next chunk of a message of which some is left."""
         if not message.offset:
             message.first = self.head
-        piece, offset = next(message.pieces), message.offset
+        piece, offset = memoryview(next(message.pieces)), message.offset
+        digest = blake3.blake3(piece).digest()
         message.offset += len(piece)
-        return Chunk(self.incarnation, self.phase, self.head, message.first, offset, message.total, memoryview(piece))
+        message.chain = extend(message.chain, digest)
+        trailer = b"" if message.pieces.left else self._trailer(message)
+        place = self.incarnation, self.phase, self.head, message.first, offset, message.total
+        chunk = Chunk(*place, trailer, piece)
+        vars(chunk)["digest"] = digest
+        return chunk
+
+    def _trailer(self, message: _Cut) -> bytes:
+        """Return the trailer of a message of which all pieces are cut."""
+        return self.trailer.end(self.trailer.statement(message.pieces.start, message.chain))
 
     def _free(self) -> None:
         for sequence in [sequence for sequence in self._held if sequence < self.tail]:
             del self._held[sequence]
+
+
+@dataclass
+class _Chain:
+    """Chain of the pieces of a message that have arrived, in the order of the stream."""
+
+    value: bytes = NO_PIECES
+    size: int = 0
+    trailer: bytes = b""
+
+
+class _Piece(NamedTuple):
+    """What is kept of a chunk until those before it have arrived; it keeps no memory of its message."""
+
+    chain: _Chain
+    offset: int
+    size: int
+    digest: bytes
+    trailer: bytes
 
 
 @dataclass
@@ -163,6 +195,7 @@ class _Partial:
     buffer: NDArray[np.uint8]
     left: int
     end: int = 0
+    chain: _Chain = field(default_factory=_Chain)
 
 
 @dataclass
@@ -199,9 +232,9 @@ class Inbox:
     next: int = 0
     granted: int = INITIAL
     reported: tuple[int, int] = (-1, 0)
-    _later: set[int] = field(default_factory=set)
+    _later: dict[int, _Piece | None] = field(default_factory=dict)  # None for a chunk that was refused
     _partial: dict[int, _Partial] = field(default_factory=dict)
-    _complete: dict[int, NDArray[np.uint8]] = field(default_factory=dict)  # by the sequence after it
+    _complete: dict[int, _Partial] = field(default_factory=dict)  # by the sequence after it
     _reported: int = INITIAL
 
     @property
@@ -224,7 +257,7 @@ class Inbox:
         missing = self.next <= chunk.sequence < self.granted and chunk.sequence not in self._later
         return chunk.incarnation == self.incarnation and missing
 
-    def take(self, chunk: Chunk) -> list[memoryview]:
+    def take(self, chunk: Chunk) -> list[ModelMessage]:
         """Take a chunk; return the messages that are complete with it, in the order of the stream.
 
         Raises
@@ -241,10 +274,12 @@ class Inbox:
             )
         self.widest = max(self.widest, len(chunk.data))
         if len(chunk.data) == chunk.total and chunk.first not in self._partial:
-            self._complete[chunk.sequence + 1] = np.frombuffer(bytearray(chunk.data), np.uint8)
+            part = _Partial(np.frombuffer(bytearray(chunk.data), np.uint8), 0)
+            self._complete[chunk.sequence + 1] = part
         else:
-            self._fill(self._part(chunk), chunk)
-        self._later.add(chunk.sequence)
+            part = self._part(chunk)
+            self._fill(part, chunk)
+        self._later[chunk.sequence] = _Piece(part.chain, chunk.offset, len(chunk.data), chunk.digest, chunk.trailer)
         return self._advance()
 
     def _fill(self, part: _Partial, chunk: Chunk) -> None:
@@ -253,14 +288,14 @@ class Inbox:
         part.left -= len(chunk.data)
         part.end = max(part.end, chunk.sequence + 1)
         if part.left <= 0:
-            self._complete[part.end] = self._partial.pop(chunk.first).buffer
+            self._complete[part.end] = self._partial.pop(chunk.first)
 
-    def discard(self, chunk: Chunk) -> list[memoryview]:
+    def discard(self, chunk: Chunk) -> list[ModelMessage]:
         """Count a chunk that was refused as arrived, so that the stream goes on without its message."""
         if chunk.incarnation != self.incarnation or not self.next <= chunk.sequence < self.granted:
             return []
         self._partial.pop(chunk.first, None)
-        self._later.add(chunk.sequence)
+        self._later[chunk.sequence] = None
         return self._advance()
 
     def _part(self, chunk: Chunk) -> _Partial:
@@ -276,22 +311,33 @@ class Inbox:
             raise DecodeError("the chunks of a message disagree on its length")
         return part
 
-    def _advance(self) -> list[memoryview]:
+    def _advance(self) -> list[ModelMessage]:
         """Move ``next`` past all chunks that have arrived; return the messages that are complete."""
-        ended: list[memoryview] = []
+        ended: list[ModelMessage] = []
         while self.next in self._later:
-            self._later.discard(self.next)
+            self._chain(self.next)
             self.next += 1
             if (message := self._complete.pop(self.next, None)) is not None:
-                ended.append(message.data)
+                ended.append(ModelMessage(message.buffer.data, message.chain.value, message.chain.trailer))
         return ended
 
-    def skip(self, tail: int) -> list[memoryview]:
+    def _chain(self, sequence: int) -> None:
+        """Add a chunk that has arrived to the chain of its message, which one that follows no other spoils."""
+        piece = self._later.pop(sequence)
+        if piece is not None:
+            chain = piece.chain
+            follows = piece.offset == chain.size
+            chain.value = extend(chain.value, piece.digest) if follows and chain.value else b""
+            chain.size += piece.size
+            chain.trailer = piece.trailer
+
+    def skip(self, tail: int) -> list[ModelMessage]:
         """Give up the chunks below ``tail``, which the sender has dropped; return the messages that are complete."""
         if tail <= self.next:
             return []
         self.next = tail
-        self._later = {sequence for sequence in self._later if sequence >= tail}
+        for sequence in sorted(sequence for sequence in self._later if sequence < tail):
+            self._chain(sequence)  # of a message that reaches beyond the tail
         self._partial = {first: part for first, part in self._partial.items() if first >= tail}
         self._complete = {end: message for end, message in self._complete.items() if end > tail}
         ended = self._advance()  # over what came before its turn

@@ -1,14 +1,13 @@
-"""A row on the wire: a short header, the raw numbers, a digest.
+"""A row on the wire: a short header and the raw numbers.
 
-    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | trailer |
+    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers |
 
-The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
-trailer is a checksum or the sender's signature, see :mod:`p2pfl.network.protocol.wire.trailer`.
+The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The last chunk has a
+checksum or the sender's signature beside it, see :mod:`p2pfl.network.protocol.wire.trailer`.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -24,11 +23,14 @@ from p2pfl.core.rows import Rows
 from p2pfl.core.tensors import TORCH_INSTALLED, torch
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import HEAD
-from p2pfl.network.protocol.wire.trailer import CHECKSUM, MAX_TRAILER_BYTES, START, SignedStatement, Trailer
+from p2pfl.network.protocol.wire.trailer import CHECKSUM, START, SignedStatement, Trailer
 
 T = TypeVar("T")
 
 ALIGNMENT = 64
+
+NO_PIECES = bytes(32)
+"""Chain of a message of which no piece has been hashed."""
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -74,6 +76,24 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     zstd: bool = False
 
 
+class ModelMessage(NamedTuple):
+    """Message of a model that has arrived as a whole.
+
+    Attributes
+    ----------
+    data
+        Head and numbers.
+    chain
+        Chain of the hashes of its pieces; empty if they do not follow one another.
+    trailer
+        Trailer of its last piece.
+    """
+
+    data: memoryview
+    chain: bytes
+    trailer: bytes
+
+
 class Parsed(NamedTuple):
     """Received model in its parts.
 
@@ -116,7 +136,7 @@ _heads = msgspec.msgpack.Decoder(Head)
 
 def row_bytes(length: int, dtype: torch.dtype) -> int:
     """Return the upper bound of the bytes of a model's message."""
-    return HEAD + length * dtype.itemsize + MAX_TRAILER_BYTES
+    return HEAD + length * dtype.itemsize
 
 
 def encode_row(
@@ -136,9 +156,8 @@ def encode_row(
     Examples
     --------
     >>> head, numbers = encode_row(torch.ones(3), round=4, step=0)
-    >>> message = b"".join(Pieces([head, numbers], size=100))
-    >>> read_row(message).row
-    tensor([1., 1., 1.])
+    >>> len(head), len(numbers)
+    (64, 12)
     """
     numbers: bytes | memoryview = memoryview(row.view(torch.uint8).numpy())  # type: ignore[arg-type]
     squeezed = None if zstd is None else zstd.squeeze(numbers)
@@ -159,6 +178,18 @@ class Encoded(tuple[bytes | memoryview, ...]):
         return self
 
 
+def extend(chain: bytes, digest: bytes) -> bytes:
+    """Return the chain with the BLAKE3 hash of the next piece.
+
+    Examples
+    --------
+    >>> one, other = blake3.blake3(b"one").digest(), blake3.blake3(b"other").digest()
+    >>> extend(extend(NO_PIECES, one), other) == extend(extend(NO_PIECES, other), one)
+    False
+    """
+    return blake3.blake3(chain + digest).digest()
+
+
 class Pieces:
     """The pieces of a message, cut one by one: plain state, so that a copy cuts the same.
 
@@ -170,28 +201,22 @@ class Pieces:
         Of the message; they must not change.
     size
         Bytes of a piece.
-    trailer
-        Trailer of the message.
 
     Attributes
     ----------
     left
-        Bytes that are still to be cut, with the trailer.
+        Bytes that are still to be cut.
     """
 
-    def __init__(self, parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM) -> None:
-        self.trailer, self.size = trailer, size
-        self.left = sum(len(part) for part in parts) + trailer.size
+    def __init__(self, parts: Sequence[bytes | memoryview], *, size: int) -> None:
+        self.size, self.left = size, sum(len(part) for part in parts)
         self._parts = Encoded(parts)
         self._place = 0, 0  # which part is next, and from which of its bytes on
-        self._start = bytearray()  # the bytes that the trailer states as they are
-        self._digest = blake3.blake3()  # of all bytes after them
-        self._ended = False  # True once the trailer is one of the parts
 
-    def __deepcopy__(self, memo: object) -> Pieces:
-        copied = copy.copy(self)
-        copied.__dict__.update(_start=self._start.copy(), _digest=self._digest.copy())
-        return copied
+    @property
+    def start(self) -> bytes:
+        """The first 64 bytes of the message."""
+        return b"".join(bytes(part[:START]) for part in self._parts)[:START]
 
     def __iter__(self) -> Self:
         """Iterate over the pieces that are left."""
@@ -213,20 +238,13 @@ class Pieces:
     def _next(self, most: int) -> memoryview:
         """Return up to so many of the next bytes, at least one unless a part is empty."""
         number, start = self._place
-        if number == len(self._parts) and not self._ended:
-            self._parts = Encoded((*self._parts, self.trailer.end(bytes(self._start), self._digest.digest())))
-            self._ended = True  # the trailer itself is not hashed
         part = memoryview(self._parts[number])[start : start + most]
-        if not self._ended:
-            room = self.trailer.start - len(self._start)
-            self._start += part[:room]
-            self._digest.update(part[room:])
         end = start + len(part)
         self._place = (number, end) if end < len(self._parts[number]) else (number + 1, 0)
         return part
 
 
-def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHECKSUM, largest: int = 2**30) -> Parsed:
+def read_row(message: ModelMessage, *, trailer: Trailer = CHECKSUM, largest: int = 2**30) -> Parsed:
     """Return the parts of a message; the numbers ``[P]`` are a view into it.
 
     Parameters
@@ -239,11 +257,13 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHEC
     Raises
     ------
     DecodeError
-        If the size, trailer, type, shape or finiteness is not as the head says.
+        If the pieces, size, trailer, type, shape or finiteness is not as the head says.
     """
-    view = memoryview(message).toreadonly()
+    view = message.data.toreadonly()
     start = int.from_bytes(view[:4], "little") + 4
-    if len(view) < 4 + trailer.size or start > min(START, len(view) - trailer.size):
+    if not message.chain:
+        raise DecodeError("the pieces of the model do not follow one another")
+    if start > min(START, len(view)):
         raise DecodeError(f"the head of the model does not fit into its {len(view)} bytes")
     head = _head(view[4:start])
     start += -start % ALIGNMENT
@@ -253,22 +273,22 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHEC
     size = head.length * dtype.itemsize
     if head.zstd and size > largest:
         raise DecodeError(f"the model has {size} bytes, and {largest} are allowed")
-    end = len(view) - trailer.size
-    if end < start or (not head.zstd and end != start + size):
+    if len(view) < start or (not head.zstd and len(view) != start + size):
         raise DecodeError(f"a message of {len(view)} bytes does not hold {head.length} numbers of type {head.dtype}")
-    signed = SignedStatement(trailer.statement(view[: -trailer.size]), bytes(view[-trailer.size :]))
+    signed = SignedStatement(trailer.statement(bytes(view[:START]), message.chain), message.trailer)
     trailer.check(signed.statement, signed.signature)
+    data = message.data
     if head.zstd:  # only of who has signed it
-        message, start = bytearray(_expand(view[start:end], size=size)), 0
-    return Parsed(head, _numbers(message, dtype, length=head.length, start=start), signed)
+        data, start = memoryview(bytearray(_expand(view[start:], size=size))), 0
+    return Parsed(head, _numbers(data, dtype, length=head.length, start=start), signed)
 
 
-def read_rows(messages: Iterable[memoryview], *, trailer: Trailer, largest: int) -> tuple[Parsed | None, ...]:
+def read_rows(messages: Iterable[ModelMessage], *, trailer: Trailer, largest: int) -> tuple[Parsed | None, ...]:
     """Read models as :func:`read_row` does; ``None`` marks an invalid one."""
     return tuple(_valid(message, trailer=trailer, largest=largest) for message in messages)
 
 
-def _valid(message: memoryview, *, trailer: Trailer, largest: int) -> Parsed | None:
+def _valid(message: ModelMessage, *, trailer: Trailer, largest: int) -> Parsed | None:
     try:
         return read_row(message, trailer=trailer, largest=largest)
     except DecodeError:
@@ -282,7 +302,7 @@ def _expand(data: memoryview, *, size: int) -> bytes:
         raise DecodeError("the model is compressed with zstd; install the package zstandard to read it") from None
 
 
-def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, length: int, start: int) -> Rows:
+def _numbers(message: bytearray | memoryview, dtype: torch.dtype, *, length: int, start: int) -> Rows:
     """Return finite numbers as a view into the message, ``[P]``."""
     if length == 0:
         return torch.empty(0, dtype=dtype)

@@ -16,7 +16,8 @@ from pathlib import Path
 import p2pfl
 from p2pfl.core.errors import P2PFLError
 from p2pfl.core.tensors import TORCH_INSTALLED, torch
-from p2pfl.experiment import Plan
+from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.accounts import file_states
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning
 
 OLDEST_TORCH = (2, 6)
@@ -39,6 +40,26 @@ TIMED_TRIES = 5
 
 CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ."""
+
+
+def check_data_file(experiment: Experiment, *, peer: str, since: int | None) -> Finding | None:
+    """Check whether the peer that runs here has read its data file as it is; ``None`` if none runs, or it has.
+
+    Parameters
+    ----------
+    experiment, peer
+        Its experiment and its name.
+    since
+        When its process started, in nanoseconds since 1970; ``None`` if none runs.
+    """
+    state = file_states(experiment, [peer]).get(peer)
+    if state is None or experiment.data.refresh is not None or since is None or state[1] <= since:
+        return None
+    text = (
+        "the data file has changed since the peer that runs here read it; set data.refresh to use new rows, or begin "
+        "another run with them"
+    )
+    return warning("rows", text)
 
 
 def check_torch() -> Finding:

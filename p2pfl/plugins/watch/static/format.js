@@ -29,6 +29,7 @@ export function duration(seconds) {
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole >= 172800) return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
@@ -50,7 +51,8 @@ export function ticks(values, increment) {
 export function clock(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   const two = (value) => String(value).padStart(2, "0");
-  return `${two(Math.floor(whole / 3600))}:${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
+  const days = whole < 172800 ? 0 : Math.floor(whole / 86400);
+  return `${days ? `${days} d ` : ""}${two(Math.floor(whole / 3600) - 24 * days)}:${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
 }
 
 export function number(value, digits = 3) {

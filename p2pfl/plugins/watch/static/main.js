@@ -84,7 +84,7 @@ function speak({ tone, peers: who, sentence: said }) {
 function tick() {
   if (!page.frame) return;
   const round = page.frame.rounds;
-  const rounds = round ? `, round ${round[1]}${page.about.rounds ? ` of ${page.about.rounds}` : ""}` : "";
+  const rounds = round ? `, round ${round[1]}${page.frame.horizon ? ` of ${page.frame.horizon}` : ""}` : "";
   const { timed: known, observed } = page.about, { remaining, stage, headline } = page.frame;
   const moves = stage === "running" && !page.replaying && (headline.tone === "good" || headline.tone === "waiting");
   const left = known && remaining && moves ? `, about ${roughly(remaining)} left` : "";
@@ -177,7 +177,7 @@ async function introduce() {
   document.title = `${page.about.name} – p2pfl watch`;
   graph.begin(page.about);
   part("lanes").hidden = !page.about.timed;
-  peers.begin(page.about);
+  peers.begin();
   const { span } = page.about;
   part("player").hidden = span === null;
   if (span !== null) {

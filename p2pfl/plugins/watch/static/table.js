@@ -16,12 +16,11 @@ export class Peers {
     more.addEventListener("click", () => { this.most += STEP; this.again(); });
   }
 
-  begin(about) {
-    this.about = about;
+  begin() {
     this.columns = [
       { key: "name", label: "peer", text: (peer) => peer.name },
       { key: "activity", label: "state", text: (peer) => ACTIVITIES[peer.activity], by: (peer) => URGENT.indexOf(peer.activity) },
-      { key: "rounds", label: "round", n: true, text: (peer) => about.rounds ? `${peer.rounds}/${about.rounds}` : `${peer.rounds}`, by: (peer) => peer.rounds },
+      { key: "rounds", label: "round", n: true, text: (peer) => this.frame.horizon ? `${peer.rounds}/${this.frame.horizon}` : `${peer.rounds}`, by: (peer) => peer.rounds },
       { key: "score", label: "score", n: true, text: (peer) => number(peer.score), by: (peer) => peer.score ?? -Infinity },
       { key: "loss", label: "loss", n: true, text: (peer) => number(peer.loss), by: (peer) => peer.loss ?? Infinity },
       { key: "waits", label: "waits for", wrap: true, live: true, text: waits, by: (peer) => peer.waits_for.length },

@@ -11,6 +11,7 @@ import torch
 from msgspec import structs
 
 from attacks import IDENTITIES, MALLORY, NAMES, PUBLIC, RING, ROOT, Middle, assert_no_effect, run, together
+from model_messages import message_of
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.brokers import connect
@@ -24,7 +25,7 @@ from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Claim
 from p2pfl.network.protocol.wire.trailer import Signature, SignedStatement
 from p2pfl.network.protocol.wire.verdict_messages import Place, Report
 from p2pfl.network.protocol.wire.wire_codec import encode
-from p2pfl.network.protocol.wire.wire_rows import Encoded, Pieces, encode_row, read_row
+from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, read_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.privacy.keys import Identity, SecretSource, SeededSource, SenderKey
@@ -64,7 +65,7 @@ def junk(name, life, neighbour):
 def under_a_key_of_its_own(name, life, neighbour):
     source = SecretSource()
     stranger = Envelope(name, life, None, SenderKey.draw(source, peer="mallory"), "")
-    yield stranger.seal(Chunk(life, 0, 0, 0, 0, 1000, memoryview(bytes(1000))))
+    yield stranger.seal(Chunk(life, 0, 0, 0, 0, 1000, data=memoryview(bytes(1000))))
     yield from map(stranger.seal, control(life, neighbour))
 
 
@@ -74,7 +75,7 @@ def control(life, neighbour):
 
 def in_the_clear(name, life, neighbour):
     del name
-    yield encode(Chunk(life, 0, 0, 0, 0, 1000, memoryview(bytes(1000))))
+    yield encode(Chunk(life, 0, 0, 0, 0, 1000, data=memoryview(bytes(1000))))
     yield from map(encode, control(life, neighbour))
 
 
@@ -169,7 +170,7 @@ def said(value, *, round=3, step=0, identity=ADA, life=7):
     """Head, row and what was signed."""
     trailer = Signature.of("swarm", "ada", life, public=identity.public, identity=identity)
     parts = encode_row(torch.full((5,), float(value)), round=round, step=step)
-    return read_row(b"".join(Pieces(parts, size=1000, trailer=trailer)), trailer=trailer)[:3]
+    return read_row(message_of(parts, trailer=trailer), trailer=trailer)[:3]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run, together
+from model_messages import chunks_of
 from p2pfl.experiment import read
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.incoming.rate_limit import Allowance
@@ -16,7 +17,7 @@ from p2pfl.network.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Pulse
 from p2pfl.network.protocol.wire.trailer import Signature
 from p2pfl.network.protocol.wire.wire_codec import encode
-from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row
+from p2pfl.network.protocol.wire.wire_rows import encode_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import ExchangeKey, FirstUse
 from restarts import RestartablePeers
@@ -82,7 +83,7 @@ def forged_acks(peers):
 def forged_chunks(peers):
     """A chunk in the place of every one that may come, so that none of the genuine ones counts."""
     for sequence in range(300):
-        chunk = Chunk(peers["peer1"].me.incarnation, 0, sequence, sequence, 0, 100, memoryview(b"x"))
+        chunk = Chunk(peers["peer1"].me.incarnation, 0, sequence, sequence, 0, 100, data=memoryview(b"x"))
         yield "peer1/pub/0", pretender(peers["peer3"], "peer1").seal(chunk)
 
 
@@ -91,9 +92,8 @@ def forged_row(peers):
     signature = Signature.of("test", "peer1", victim.me.incarnation, public=PUBLIC["peer1"])
     trailer = Signature(signature.context, PUBLIC["peer1"], insider.start.identity)
     row = victim.plan.learner.start(("peer1",))[0]
-    message = b"".join(Pieces(encode_row(row, round=3, step=0, mass=1.0), size=10**6, trailer=trailer))
-    first = victim.session.streams.outboxes[0].head
-    chunk = Chunk(victim.me.incarnation, 0, first, first, 0, len(message), memoryview(message))
+    parts, first = encode_row(row, round=3, step=0, mass=1.0), victim.session.streams.outboxes[0].head
+    (chunk,) = chunks_of(parts, size=10**6, trailer=trailer, incarnation=victim.me.incarnation, sequence=first)
     yield "peer1/pub/0", pretender(insider, "peer1").seal(chunk)
 
 

@@ -1,5 +1,6 @@
 """A neighbour with a key of its own may say anything; the others learn on."""
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import MANY
+from model_messages import chunks_of
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.incoming.rate_limit import Allowance
 from p2pfl.network.protocol.interface.effects import Deliver
@@ -19,7 +21,7 @@ from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, FlowStatement, Pulse
 from p2pfl.network.protocol.wire.wire_codec import encode
-from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import encode_row, row_bytes
 from p2pfl.topology import complete
 from sessions import arrived
 
@@ -49,17 +51,17 @@ message = st.one_of(
         Account, life, number, st.lists(st.tuples(moved, st.lists(name, max_size=2)), max_size=3),
         st.booleans(),
     ),
-    st.builds(Chunk, life, phase, number, number, number, number, st.binary(max_size=300).map(memoryview)),
+    st.builds(
+        Chunk, life, phase, number, number, number, number,
+        trailer=st.binary(max_size=64), data=st.binary(max_size=300).map(memoryview),
+    ),
 )  # fmt: skip
 
 
 def chunks(length, *, round, sequence=0):
     """An honest row as it travels."""
     parts = encode_row(ROW[:length] + round, round=round, step=0, grid=None, mass=None)
-    total, offset = sum(map(len, parts)) + 16, 0
-    for count, piece in enumerate(Pieces(parts, size=200)):
-        yield Chunk(LIFE, 0, sequence + count, sequence, offset, total, memoryview(bytes(piece)))
-        offset += len(piece)
+    yield from chunks_of(parts, size=200, incarnation=LIFE, sequence=sequence)
 
 
 def listener():
@@ -123,7 +125,7 @@ def test_the_honest_row_of_this_siege_would_not_arrive_from_another_life():
 
 
 def of_another_life(chunk):
-    return Chunk(LIFE + 1, chunk.phase, chunk.sequence, chunk.first, chunk.offset, chunk.total, chunk.data)
+    return msgspec.structs.replace(chunk, incarnation=LIFE + 1)
 
 
 def test_a_flood_of_one_neighbour_is_cut_short_unread_and_the_round_goes_on():

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from p2pfl.core.errors import TransportError
+from p2pfl.core.errors import RunError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
+from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import encode
@@ -134,6 +135,12 @@ def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
     ended = timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     samples = sum(len(end.peer.plan.federation.train[name]) for name, end in ended.items())
     assert {int(end.peer.statistics.samples[0]) for end in ended.values()} == {samples}
+
+
+async def test_a_device_that_comes_after_the_statistics_learns_that_the_next_run_agrees_on_them_again():
+    resolved = plan(read(SMALL, changes=["data.scale=true"]), only=["peer0"])
+    with pytest.raises(RunError, match=r"begin the next one for all \(p2pfl deploy --apply, p2pfl next\)"):
+        await ModelAgreement(resolved, "peer0").open(None, first=3, earlier=None)
 
 
 @pytest.mark.sampled(fast=1)

@@ -7,13 +7,13 @@ from functools import cache
 import pytest
 import torch
 
+from model_messages import message_of
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.protocol.incoming.mailbox import Newest
 from p2pfl.network.protocol.wire.envelope import CONTROL, SEALED
-from p2pfl.network.protocol.wire.trailer import CHECKSUM
-from p2pfl.network.protocol.wire.wire_rows import Head, Pieces, encode_row, read_row
+from p2pfl.network.protocol.wire.wire_rows import Head, encode_row, read_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded
 from swarms import DEADLINE, SMALL, live
@@ -90,7 +90,7 @@ def test_all_neighbours_may_always_send_and_none_is_waited_for(mailbox, large):
 def test_two_rows_of_one_cycle_prove_a_lie_however_far_ahead_the_sender_is(mailbox):
     def tell(cycle, value):
         parts = encode_row(torch.full((5,), float(value)), round=cycle, step=0)
-        head, row, said, *_ = read_row(b"".join(Pieces(parts, size=1000, trailer=CHECKSUM)), trailer=CHECKSUM)
+        head, row, said, *_ = read_row(message_of(parts))
         return mailbox.deliver("ada", head, row, signed=said)
 
     assert {tell(cycle, 1) for cycle in range(1000, 1030)} == {"kept"}

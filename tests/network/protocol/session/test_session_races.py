@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from model_messages import chunks_of
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.effects import Deliver, Fail, Forget, Missing, Publish, Sent, WakeAt
 from p2pfl.network.protocol.interface.events import Published, Received, Stored, Subscribed, Tick
@@ -12,7 +13,6 @@ from p2pfl.network.protocol.ledgers.peer_ledgers import vector
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Pulse
 from p2pfl.network.protocol.wire.trailer import Signature
-from p2pfl.network.protocol.wire.wire_rows import Pieces
 from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, SeededSource, SenderKey
 from sessions import announced, arrived, arrives, heartbeat, met, model, offered, published, session
 
@@ -368,8 +368,8 @@ def _trailer(signer):
 
 
 def _signed(value, *, trailer, sequence):
-    (data,) = Pieces(model(0, value=value), size=2000, trailer=trailer)
-    return arrived("bob", Chunk(7, 0, sequence, sequence, 0, len(data), memoryview(data)))
+    (chunk,) = chunks_of(model(0, value=value), size=2000, trailer=trailer, incarnation=7, sequence=sequence)
+    return arrived("bob", chunk)
 
 
 def test_a_stranger_that_takes_the_name_of_a_neighbour_is_not_waited_for():

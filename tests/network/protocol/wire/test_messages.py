@@ -15,7 +15,7 @@ MESSAGES = [
     Claim(3),
     Pulse(1, 0, 2, 9, 4, 1, waiting=True),
     Ack(1, 0, 5, 9, [6, 8]),
-    Chunk(1, 0, 5, 4, 10, 100, memoryview(b"abc")),
+    Chunk(1, 0, 5, 4, 10, 100, data=memoryview(b"abc")),
 ]
 
 

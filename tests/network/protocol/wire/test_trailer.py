@@ -1,12 +1,14 @@
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import MANY
+from model_messages import chunks_of, message_of, put_together
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.wire.trailer import CHECKSUM, MAX_TRAILER_BYTES, START, Signature
-from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, head_of, read_row
+from p2pfl.network.protocol.wire.trailer import CHECKSUM, START, Signature
+from p2pfl.network.protocol.wire.wire_rows import encode_row, head_of, read_row
 from p2pfl.privacy.keys import Identity, SeededSource
 
 ADA, EVE = (Identity.generate(SeededSource(7), peer=peer) for peer in ("ada", "eve"))
@@ -16,7 +18,7 @@ TRAILERS = {"checksum": CHECKSUM, "signature": SIGNED}
 
 def message(trailer, *, length=20, size=1000, **fields):
     parts = encode_row(torch.arange(length), **({"round": 3, "step": 1} | fields))
-    return b"".join(Pieces(parts, size=size, trailer=trailer))
+    return message_of(parts, size=size, trailer=trailer)
 
 
 @pytest.fixture(params=TRAILERS.values(), ids=TRAILERS)
@@ -26,25 +28,40 @@ def trailer(request):
 
 @pytest.mark.parametrize("length", [0, 1, 20, 1000])
 def test_a_row_with_its_trailer_is_read(trailer, length):
-    assert trailer.size <= MAX_TRAILER_BYTES
     head, row, *_ = read_row(message(trailer, length=length), trailer=trailer)
     assert head.round == 3
     assert torch.equal(row, torch.arange(length))
 
 
 @given(st.integers(1, 400))
-def test_a_trailer_does_not_depend_on_how_a_message_is_cut(size):
+def test_a_row_is_read_however_it_is_cut(size):
     for trailer in TRAILERS.values():
-        assert message(trailer, size=size) == message(trailer)
+        assert torch.equal(read_row(message(trailer, size=size), trailer=trailer).row, torch.arange(20))
 
 
-@given(st.sampled_from(sorted(TRAILERS)), st.integers(0, 10_000), st.integers(0, 7))
+@given(st.sampled_from(sorted(TRAILERS)), st.integers(1, 400), st.integers(0, 10_000), st.integers(0, 7))
 @settings(MANY)
-def test_a_row_with_any_flipped_bit_is_refused(kind, place, bit):
-    buffer = bytearray(message(TRAILERS[kind]))
-    buffer[place % len(buffer)] ^= 1 << bit
+def test_a_row_with_any_flipped_bit_is_refused(kind, size, place, bit):
+    trailer = TRAILERS[kind]
+    chunks = chunks_of(encode_row(torch.arange(20), round=3, step=1), size=size, trailer=trailer)
+    place %= sum(len(chunk.data) for chunk in chunks)
+    number, offset = divmod(place, size)
+    data = bytearray(chunks[number].data)
+    data[offset] ^= 1 << bit
+    chunks[number] = msgspec.structs.replace(chunks[number], data=memoryview(data))
     with pytest.raises(DecodeError):
-        read_row(buffer, trailer=TRAILERS[kind])
+        read_row(put_together(chunks), trailer=trailer)
+
+
+@given(st.sampled_from(sorted(TRAILERS)), st.data())
+def test_a_row_whose_trailer_is_changed_is_refused(kind, data):
+    sent = message(TRAILERS[kind])
+    place, bit = data.draw(st.integers(0, 8 * len(sent.trailer) - 1)) // 8, data.draw(st.integers(0, 7))
+    changed = bytearray(sent.trailer)
+    changed[place] ^= 1 << bit
+    for trailer in (bytes(changed), sent.trailer[:-1], sent.trailer + b"x", b""):
+        with pytest.raises(DecodeError):
+            read_row(sent._replace(trailer=trailer), trailer=TRAILERS[kind])
 
 
 @pytest.mark.parametrize(
