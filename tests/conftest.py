@@ -3,14 +3,17 @@
 import gc
 import math
 import os
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import torch
-from _pytest.doctest import DoctestModule
+from _pytest.doctest import DoctestItem, DoctestModule
 from hypothesis import settings
+
+import p2pfl
 
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS / "support"), str(TESTS)]  # support/swarms.py, worlds/world.py
@@ -19,6 +22,9 @@ os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian keeps mosquitto
 for name, examples in {"dev": 8, "ci": 25, "thorough": 1000}.items():  # tests/support/effort.py scales them
     settings.register_profile(name, deadline=None, max_examples=examples)  # no test is timed: a busy machine is slow
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+PLUGINS = {path.parent.name for path in (Path(p2pfl.__file__).parent / "plugins").glob("*/__init__.py")}
+"""Names of the plug-ins, without which the tests of the core run as well."""
 
 collect_ignore = ["support/fuzz.py"]  # scripts/fuzz runs it, with atheris
 
@@ -65,13 +71,18 @@ def pytest_make_collect_report(collector):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave the cases that a ``sampled`` test does not keep to the slower tiers, before ``-m`` selects.
+    """Skip what needs a plug-in that is not here, and leave the other cases of ``sampled`` tests to the slower tiers.
 
     ``sampled(fast=2, all=20)`` keeps two evenly spaced cases in the fast tier and twenty in ``--all``. Without ``all``,
     ``--all`` runs every case.
     """
     sampled = defaultdict(list)
     for item in items:
+        needed = {name for mark in item.iter_markers("plugin") for name in mark.args}
+        if isinstance(item, DoctestItem):
+            needed |= {*re.findall(r">>> from p2pfl\.plugins\.(\w+)", item.dtest.docstring)}
+        for missing in needed - PLUGINS:
+            item.add_marker(pytest.mark.skip(f"p2pfl.plugins.{missing} is not installed"))
         if item.get_closest_marker("sampled"):
             sampled[item.nodeid.partition("[")[0]].append(item)
     for cases in sampled.values():

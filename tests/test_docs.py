@@ -19,9 +19,9 @@ from p2pfl.cli.command_catalogue import parse
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Own, Part
-from p2pfl.plugins.study.study import cells
-from p2pfl.plugins.study.sweep_command import study_of
 from p2pfl.testing import check_model
+
+pytestmark = pytest.mark.plugin("exact", "operate", "study")  # the pages are those of the whole product
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -235,6 +235,7 @@ def test_the_python_api_has_every_public_name(hook):
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
+    study, sweep_command = (pytest.importorskip(f"p2pfl.plugins.study.{name}") for name in ("study", "sweep_command"))
     monkeypatch.chdir(tmp_path)
     for block in [*blocks(page, "python"), *blocks(page, "toml")]:
         if named := re.match(r"# (\S+\.(?:py|toml))\n", block):
@@ -247,7 +248,7 @@ def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
     for command in commands:
         options = parse(shlex.split(command.removeprefix("p2pfl"), comments=True))
         if options.command == "sweep":
-            assert cells(study_of(options))
+            assert study.cells(sweep_command.study_of(options))
         elif str(getattr(options, "experiment", "")).endswith(".csv"):
             assert options.command == "privacy"  # the record of a table
         elif str(getattr(options, "experiment", "")).startswith("runs/"):

@@ -18,6 +18,7 @@ def declared():
     return [(f"p2pfl.{node.module}" if node.module else "p2pfl", name.name) for node in imports for name in node.names]
 
 
+@pytest.mark.plugin("exact")
 def test_what_is_listed_is_what_can_be_imported_and_what_a_type_checker_sees():
     assert sorted(p2pfl.__all__) == sorted(name for _, name in declared())
     assert dir(p2pfl) == sorted(p2pfl.__all__)

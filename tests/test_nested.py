@@ -12,14 +12,13 @@ from p2pfl import compose
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, Exact, FedAvg
 from p2pfl.core.errors import TopologyError
+from p2pfl.data import gather
 from p2pfl.experiment import read
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner, TorchLearner
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import Boosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
-from plugins.exact.tables import shared_out, trained
 from swarms import live
 
 
@@ -102,7 +101,10 @@ def edges_and_cloud(learner, clusters, *, rounds, between):
 @pytest.mark.parametrize("rounds", [3, 6, 7])
 def test_averages_within_clusters_between_averages_of_all_are_the_loops_of_hierarchical_fedavg(between, rounds):
     features, targets = np.random.default_rng(0).normal(size=(240, 4)), np.arange(240) % 3
-    federation = shared_out(features, targets, classes=3, peers=4)
+    samples = {
+        f"peer{n}": (torch.from_numpy(features[n::4]).float(), torch.from_numpy(targets[n::4])) for n in range(4)
+    }
+    federation = gather(samples, seed=0)
     inside, _ = graphs.nested(4, levels=[2, 2]).topologies
     everybody = graphs.complete(4)
     schedule = graphs.Schedule((inside,) * (between - 1) + (everybody,))
@@ -125,11 +127,12 @@ def test_averages_within_clusters_between_averages_of_all_are_the_loops_of_hiera
 
 
 def test_totals_over_levels_are_those_of_the_pooled_data():
+    exact, tables = pytest.importorskip("p2pfl.plugins.exact"), pytest.importorskip("plugins.exact.tables")
     rng = np.random.default_rng(0)
     features, targets = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
-    federation = shared_out(features, targets, classes=2, peers=8)
-    model = Boosting(features=3, classes=2, rounds=3, max_depth=2, max_leaf_nodes=None, max_bins=8)
-    learner, pooled = trained(model, federation, rounds=3)
+    federation = tables.shared_out(features, targets, classes=2, peers=8)
+    model = exact.Boosting(features=3, classes=2, rounds=3, max_depth=2, max_leaf_nodes=None, max_bins=8)
+    learner, pooled = tables.trained(model, federation, rounds=3)
     graph = graphs.nested(8, levels=[2, 2, 2])
     run = simulate(Exact(), ExactLearner(model, federation), graph, rounds=3, privacy=Pairwise(), baselines=False)
     for tensors in run.models.values():

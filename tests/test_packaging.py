@@ -267,6 +267,7 @@ def test_an_environment_that_was_interrupted_while_it_was_made_is_made_again(env
     assert (done.returncode, len(calls)) == (0, 2), done.stderr
 
 
+@pytest.mark.plugin("operate")
 def test_no_script_or_page_names_a_second_index_for_all_packages():
     pages = [
         *ROOT.glob("*.md"),

@@ -40,6 +40,7 @@ def calls(path, name):
     return any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == name for node in ast.walk(tree))
 
 
+@pytest.mark.plugin("audit", "evidence")
 def test_only_these_files_make_something_public():
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if calls(path, "Public")}
     assert found == MAKERS

@@ -69,6 +69,7 @@ def test_every_block_of_python_runs_in_order(tmp_path, monkeypatch):
         assert state.rows.squeeze().tolist() == pytest.approx([3 * (1 - 0.5**5)] * 10, abs=0.01)
 
 
+@pytest.mark.plugin("watch")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_understood(command):
     parse(shlex.split(command, comments=True)[1:])

@@ -138,6 +138,7 @@ def test_every_folder_of_the_protocol_is_in_the_table():
 
 
 @pytest.mark.parametrize("here", PURE)
+@pytest.mark.plugin("exact", "vertical", "watch")
 def test_pure_files_know_no_clock_loop_or_environment(here):
     pure = [path for path in files() if str(path.relative_to(PACKAGE)).startswith(here)]
     pure = [path for path in pure if "keys" not in path.parts]
@@ -152,6 +153,7 @@ def test_opacus_is_an_oracle_of_the_tests_alone():
 
 
 @pytest.mark.parametrize("library", ONLY_IN)
+@pytest.mark.plugin("exact", "vertical", "watch")
 def test_a_library_is_known_in_its_room_alone(library):
     allowed = ONLY_IN[library]
     users = [str(path.relative_to(PACKAGE)) for path in files() if library in {n.split(".")[0] for n in imports(path)}]
@@ -168,11 +170,13 @@ def test_no_files_lean_on_each_other_in_a_circle():
     assert not [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
 
 
+@pytest.mark.plugin("exact", "vertical", "watch")
 def test_every_room_is_in_the_table():
     assert {room(path) for path in files()} - {"__init__", "__main__"} == set(ROOMS)
 
 
 @pytest.mark.slow
+@pytest.mark.plugin("exact", "vertical", "watch")
 def test_the_package_and_its_pages_stay_within_their_limits():
     loader = SourceFileLoader("size", str(PACKAGE.parent / "scripts" / "size"))
     size = module_from_spec(spec_from_loader("size", loader))

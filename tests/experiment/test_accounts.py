@@ -15,10 +15,6 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import PrivacyAccount, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
-from p2pfl.plugins.audit.audit import audit
-from p2pfl.plugins.study.study import Study
-from p2pfl.plugins.study.sweep import sweep
-from p2pfl.plugins.study.valuation import valuation
 from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.results.card import card
@@ -26,7 +22,7 @@ from p2pfl.results.spending.budget import Budget, PeerAccounts
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import describe
 from p2pfl.simulation import simulate
-from p2pfl.simulation.curator import compare, curator
+from p2pfl.simulation.curator import curator
 
 FOUR = ("peer0", "peer1", "peer2", "peer3")
 TRAINED = {"model": {"name": "linear"}, "learning": {"device": "cpu", "batch": 4}}
@@ -113,10 +109,11 @@ def test_a_worker_that_holds_other_peers_looks_at_all_accounts(folders):
 
 @pytest.mark.slow
 def test_a_refusal_names_no_option_that_a_sweep_lacks_without_saying_so(cells, tmp_path):
+    study, sweep = (pytest.importorskip(f"p2pfl.plugins.study.{name}") for name in ("study", "sweep"))
     spend(tmp_path / "peer0.csv.budget.jsonl", "peer0")
     (tmp_path / "cells.toml").write_text(tomli_w.dumps(cells | TRAINED))
     with pytest.raises(InputError, match=r"add --unaccounted \(which a sweep does not take\)"):
-        sweep(Study(experiment=str(tmp_path / "cells.toml")), tmp_path / "sweep", processes=1)
+        sweep.sweep(study.Study(experiment=str(tmp_path / "cells.toml")), tmp_path / "sweep", processes=1)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +179,11 @@ def test_one_spent_file_stops_all_peers_before_any_account_is_charged(folders):
     assert [*(folders / "own").rglob("*.budget.jsonl")] == [path]
 
 
-UNPRICED = [TRAINED, TRAINED | {"privacy": {"mode": "pairwise"}}, DESCRIBED]
+UNPRICED = [
+    TRAINED,
+    TRAINED | {"privacy": {"mode": "pairwise"}},
+    pytest.param(DESCRIBED, marks=pytest.mark.plugin("exact")),
+]
 
 
 @pytest.mark.parametrize("changes", UNPRICED, ids=["plain", "masks", "description"])
@@ -198,20 +199,30 @@ def test_data_with_an_account_reach_no_plan_that_it_cannot_count(cells, tmp_path
     assert path.read_text() == kept
 
 
-@pytest.mark.parametrize("use", [valuation, audit, curator, compare])
-def test_exact_results_have_no_price_whatever_protects_the_models(cells, tmp_path, use):
+@pytest.mark.parametrize(
+    ("module", "use"),
+    [
+        ("p2pfl.plugins.study.valuation", "valuation"),
+        ("p2pfl.plugins.audit.audit", "audit"),
+        ("p2pfl.simulation.curator", "curator"),
+        ("p2pfl.simulation.curator", "compare"),
+    ],
+)
+def test_exact_results_have_no_price_whatever_protects_the_models(cells, tmp_path, module, use):
+    used = getattr(pytest.importorskip(module), use)
     spend(tmp_path / "peer0.csv.budget.jsonl", "peer0", mu=0.1)
     resolved = plan(read(cells | TRAINED | {"privacy": {"mode": "independent", "epsilon": 8.0}}))
     assert resolved.accounted
     with pytest.raises(InputError, match=r"peer0\.csv\.budget\.jsonl counts .* exact results have no cost"):
-        use(resolved)
+        used(resolved)
 
 
 def test_exact_results_may_stay_outside_of_the_account(cells, tmp_path):
     spend(tmp_path / "peer0.csv.budget.jsonl", "peer0", mu=0.1)
     resolved = plan(read(cells | TRAINED | {"privacy": {"mode": "independent", "epsilon": 8.0}}), unaccounted=True)
-    assert len(valuation(resolved, unaccounted=True).values) == 4
     assert len(curator(resolved)["accuracy"]) == 4
+    valuation = pytest.importorskip("p2pfl.plugins.study.valuation").valuation
+    assert len(valuation(resolved, unaccounted=True).values) == 4
 
 
 def test_a_guarantee_is_not_compared_with_exact_scores_of_data_that_have_an_account(cells, tmp_path):
@@ -240,6 +251,7 @@ def described(cells, **privacy):
 
 
 @pytest.mark.slow
+@pytest.mark.plugin("exact")
 def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_left(cells, tmp_path):
     first = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
     second = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
@@ -255,6 +267,7 @@ def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_le
     assert len(costs(tmp_path / "peer0.csv.budget.jsonl")) == 2
 
 
+@pytest.mark.plugin("exact")
 def test_what_totals_have_spent_is_said_before_the_next(cells):
     described(cells, noise=2.0, epsilon=1.2)
     wanted = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "epsilon": 1.2}
@@ -264,6 +277,7 @@ def test_what_totals_have_spent_is_said_before_the_next(cells):
     assert warning.endswith("and privacy.epsilon permits no further round")
 
 
+@pytest.mark.plugin("exact")
 def test_totals_with_noise_may_be_counted_in_a_file_that_the_experiment_names(cells, tmp_path):
     privacy = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "budget": str(tmp_path / "spent.jsonl")}
     run = simulate(read(cells | {"model": DESCRIPTION, "privacy": privacy}), baselines=False)
@@ -271,6 +285,7 @@ def test_totals_with_noise_may_be_counted_in_a_file_that_the_experiment_names(ce
     assert len(costs(tmp_path / "spent.jsonl")) == 4
 
 
+@pytest.mark.plugin("exact")
 def test_costs_under_other_conditions_are_not_added_to_totals(cells):
     described(cells, noise=2.0)
     with pytest.raises(InputError, match=r'kept under privacy\.adjacency = "zero-out" .* has .* = "replace"'):
@@ -278,6 +293,7 @@ def test_costs_under_other_conditions_are_not_added_to_totals(cells):
 
 
 @pytest.mark.slow
+@pytest.mark.plugin("exact")
 def test_totals_and_training_on_secret_batches_add_up_for_each_sample(cells):
     described(cells, noise=2.0)
     cost = plan(read(cells | {"model": DESCRIPTION, "privacy": {"mode": "pairwise", "noise": 2.0}})).protection.cost
@@ -291,6 +307,7 @@ def test_totals_and_training_on_secret_batches_add_up_for_each_sample(cells):
     assert found > max(compose_epsilon(steps, delta=1e-5), compose_epsilon(total, delta=1e-5))
 
 
+@pytest.mark.plugin("exact")
 def test_an_account_of_peers_does_not_count_totals_for_samples(cells, tmp_path):
     spend(tmp_path / "peer3.csv.budget.jsonl", "peer3")
     with pytest.raises(InputError, match="for each peer, and this run has no such cost"):

@@ -50,6 +50,7 @@ def test_what_needs_the_number_of_rounds_is_refused_in_one_sentence(changes, sen
         plan(endless(*changes), live=True)
 
 
+@pytest.mark.plugin("exact")
 def test_exact_totals_are_refused():
     table = {"rounds": "endless", "model": {"name": "glm"}, "data": {"name": "wine"}, "privacy": {"mode": "none"}}
     with pytest.raises(ExperimentError, match="with exact, whose totals make the model in a number of rounds; set it"):

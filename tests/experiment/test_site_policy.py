@@ -124,6 +124,7 @@ def test_each_key_refuses_what_it_does_not_allow(tmp_path, ward, text, sentence)
 @pytest.mark.parametrize(
     "text", ["until = 2026-11-27", 'models = ["cox", "glm"]', 'columns = ["age", "low", "icd"]', "epsilon = 1.0"]
 )
+@pytest.mark.plugin("exact")
 def test_each_key_admits_what_it_allows(tmp_path, ward, text):
     assert said(policy_of(tmp_path, text), ward()) == []
 

@@ -40,7 +40,10 @@ CASES = {
     "glm": ["model.name=glm", 'model.options={family="gaussian"}', "data.name=diabetes", *EXACT],
     "boosting": ["model.name=boosting", "model.options={max_depth=2}", *EXACT],
 }
-parametrize = pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
+MARKS = dict.fromkeys(CASES, ()) | dict.fromkeys(("glm", "boosting"), pytest.mark.plugin("exact"))
+parametrize = pytest.mark.parametrize(
+    "changes", [pytest.param(changes, marks=MARKS[name]) for name, changes in CASES.items()], ids=CASES
+)
 
 
 def last(experiment, changes=(), **options):

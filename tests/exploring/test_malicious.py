@@ -4,9 +4,13 @@ import pytest
 
 from ballots import COUNTS
 from exploring.__main__ import NONSENSE, Setting
-from exploring.explorer import ViolationError
+from exploring.explorer import Explorer, ViolationError
 from exploring.malicious import Credulous
+from exploring.members import NAMES, SUBJECT, Invariants, committee, members
 from exploring.mutants import Partial, Wavering
+from exploring.tagged import Continuing, Convinced, Tagging
+from p2pfl.network.protocol.agreement.agreement import Agreement
+from p2pfl.network.protocol.wire.verdict_messages import Ballot
 
 NONE = (0, 0, 0, 0)
 
@@ -57,3 +61,25 @@ def test_one_malicious_member_of_three_can_bring_the_others_to_two_verdicts():
     """Two majorities of three may share the malicious member alone: docs/notes/settled-rounds.md says so."""
     with pytest.raises(ViolationError, match="two verdicts"):
         explored(Setting(NONE[:3], NONE[:3], malicious="ada"), progress=False)
+
+
+def explored_with_tags(make, *, most, ballots=NONE):
+    """An exploration in which the owner of four can tag what it does not sign."""
+    actors = members(4, make=make, kind=Convinced, ballots=ballots, blocking=True, malicious={"ada"})
+    invariants = Invariants(4, malicious={"ada"})
+    begun = [Ballot(1, name) for name, number in zip(NAMES, ballots, strict=True) if number]
+    owner = Tagging("ada", committee(4), SUBJECT, (Ballot(1, "ada"), *begun))
+    return Explorer(actors, invariants.actors, invariants.messages, most=most, enemy=owner.says).run()
+
+
+@pytest.mark.slow
+def test_members_that_decide_by_tags_of_acceptances_can_leave_the_others_without_a_verdict():
+    """Whoever has decided takes part in no ballot, and cannot show the others what convinced it."""
+    with pytest.raises(ViolationError, match="communicate and have no verdict"):
+        explored_with_tags(Agreement, most=10_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ballots", [NONE, (0, 1, 0, 0)])
+def test_members_that_decide_by_tags_and_go_on_to_vote_leave_nobody_without_a_verdict(ballots):
+    assert explored_with_tags(Continuing, most=50_000, ballots=ballots).states >= 50_000

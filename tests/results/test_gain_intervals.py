@@ -17,7 +17,6 @@ from p2pfl.experiment import read
 from p2pfl.learning import ExactLearner, TorchLearner
 from p2pfl.learning.metrics import affordable
 from p2pfl.learning.set_scores import SET_SCORES
-from p2pfl.plugins.exact.boosting import Boosting
 from p2pfl.results.comparisons import gain_intervals
 from p2pfl.results.comparisons.gain_intervals import gain_interval
 from p2pfl.results.pages.gains import METHOD_TEMPLATES, MISSING_REASONS, gains
@@ -125,7 +124,8 @@ def test_the_interval_of_the_coefficient_of_determination_resamples_both_models_
 
 def test_models_from_exact_totals_have_intervals_as_well():
     data = gather({"ada": samples()}, seed=0)
-    learner = ExactLearner(Boosting(features=3, classes=2, rounds=2), data)
+    exact = pytest.importorskip("p2pfl.plugins.exact")
+    learner = ExactLearner(exact.Boosting(features=3, classes=2, rounds=2), data)
     assert found(learner, "loss").method == "paired t"
     assert found(learner, "accuracy").method == "newcombe"
 

@@ -15,11 +15,12 @@ from p2pfl.experiment.accounts import beside_file
 from p2pfl.experiment.approval import approve, write_approval
 from p2pfl.experiment.site_policy import read_policy
 from p2pfl.network.peer.launch.in_loop import live
-from p2pfl.plugins.study.valuation import valuation
 from p2pfl.privacy.keys import Identity, SeededSource, key_text
 from p2pfl.results.spending.account_file import AccountFile
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.simulation import simulate
+
+pytestmark = pytest.mark.plugin("exact")
 
 PEERS = ("peer0", "peer1", "peer2", "peer3")
 COLUMNS = {"age": "integer", "weight": "number", "smoke": ["no", "yes"], "low": ["no", "yes"]}
@@ -562,6 +563,7 @@ def test_live_peers_list_the_run_as_the_simulation_does(wards):
 
 @pytest.mark.slow
 def test_values_of_peers_pass_the_same_door(wards):
+    valuation = pytest.importorskip("p2pfl.plugins.study.valuation").valuation
     fit = {"model": "forest"}
     valuation(plan(experiment(wards, "model.options.n_estimators=1", **fit)), now=NOW)
     write(wards, "peer0", rows("peer0")[1:])

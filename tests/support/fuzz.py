@@ -107,8 +107,8 @@ def said_by_another(data):
 
 
 def row(data):
-    """Any bytes, with a genuine end."""
-    for trailer in (CHECKSUM, SIGNED):
+    """Any bytes, with a genuine end; no stream has empty messages."""
+    for trailer in (CHECKSUM, SIGNED) if data else ():
         with contextlib.suppress(DecodeError):
             kept(message_of([data], size=LARGEST, trailer=trailer), trailer=trailer)
 

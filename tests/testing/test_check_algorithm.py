@@ -16,12 +16,10 @@ from p2pfl.core.neighbourhood import Public, Released, derived
 from p2pfl.core.traits import Traits
 from p2pfl.data import gather
 from p2pfl.learning import ExactLearner
-from p2pfl.plugins.exact import GLM
 from p2pfl.testing import ContractError, check_algorithm
 
 RANDOM = torch.Generator().manual_seed(3)
 SAMPLES = {name: (torch.randn(20, 3, generator=RANDOM), torch.arange(20) % 2) for name in topology.ring(6).peers}
-TOTALS = ExactLearner(GLM(features=3, classes=2), gather(SAMPLES, seed=0))
 SHIPPED = {
     "FedAvg": (p2pfl.FedAvg(), {}),
     "FedAvg, half of the peers": (p2pfl.FedAvg(p2pfl.Averaging(weighted=False, fraction=0.5)), {}),
@@ -39,7 +37,6 @@ SHIPPED = {
     "gradient push": (p2pfl.SGP(), {"topology": topology.exponential(6)}),
     "RelaySGD": (p2pfl.RelaySGD(), {"topology": topology.path(5)}),
     "gossip learning": (p2pfl.GossipLearning(), {}),
-    "exact totals": (Exact(), {"learner": TOTALS}),
 }
 
 
@@ -47,6 +44,12 @@ SHIPPED = {
 @pytest.mark.parametrize(("algorithm", "how"), SHIPPED.values(), ids=SHIPPED)
 def test_shipped_algorithms_keep_the_contract(algorithm, how):
     check_algorithm(algorithm, **how)
+
+
+@pytest.mark.slow
+def test_models_from_totals_keep_the_contract():
+    exact = pytest.importorskip("p2pfl.plugins.exact")
+    check_algorithm(Exact(), learner=ExactLearner(exact.GLM(features=3, classes=2), gather(SAMPLES, seed=0)))
 
 
 ONE = p2pfl.Gossip(1)

@@ -26,7 +26,7 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.pauses import AsleepError, Pauses
 from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.storage.best import BestModel
-from p2pfl.network.peer.storage.checkpoint import Checkpoint, ends_with_checkpoint, rounds_apart
+from p2pfl.network.peer.storage.checkpoint import Best, Checkpoint, ends_with_checkpoint, rounds_apart
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.protocol.interface.effects import Play
@@ -341,8 +341,9 @@ class Rounds:
         for member, when, times in parts.connection.session.take_withheld():
             parts.notify(AcceptanceWithheld(peer=parts.name, neighbour=member, round=when, times=times))
         judged, self._judged = self._judged, None
-        scores, spent = await asyncio.to_thread(self._measure, state) if judged is None else judged
-        self._alarm(round, scores)
+        kept = parts.best.best
+        scores, spent = await asyncio.to_thread(self._measure, round, state) if judged is None else judged
+        self._alarm(round, scores, kept)
         report = state.report
         record = Record(
             peer=net.name,
@@ -366,38 +367,29 @@ class Rounds:
             membership = parts.connection.session.membership
             incarnations = {peer: membership.up[peer].incarnation for peer in membership.present}
             parts.witness.play(state.rows[0], round=round, spent=spent, incarnations=incarnations, public=state.mixed)
-        if judged is None:  # awaited: it evaluates the model that the next round trains
-            loss = scores.get("validation_loss")
-            await self._consider(round, state, loss)
         if ends_with_checkpoint(round, apart=self._apart, rounds=parts.plan.experiment.horizon):
             await self._save(state)
 
     async def _judge(self, round: int, state: State) -> torch.Tensor:
         """Keep a round's model if it is the best so far; return whether this peer still finds such models."""
         parts = self.parts
-        scores, spent = await asyncio.to_thread(self._measure, state)
-        self._judged = scores, spent
-        loss = scores.get("validation_loss")
-        await self._consider(round, state, loss)
+        self._judged = await asyncio.to_thread(self._measure, round, state)
         self._improving = parts.best.improvement(round, patience=parts.plan.experiment.learning.patience or 0)
         return self._improving
 
-    async def _consider(self, round: int, state: State, loss: float | None) -> None:
-        """Keep a round's model if it is the best since the rows that judge it are these."""
+    def _measure(self, round: int, state: State) -> tuple[dict[str, float], float | None]:
+        """Return the scores of a model and the epsilon spent so far, and keep the best model; all can take long."""
         parts, since = self.parts, self.data.judged.get(self.parts.name, 0)
-        await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss, since=since)
+        scores = {name: float(each[0]) for name, each in assess(parts.plan, state.rows, (parts.name,)).items()}
+        loss = scores.get("validation_loss")
+        parts.best.consider(parts.plan, state.rows, round=round, validation=loss, since=since)
+        return scores, parts.meter.spent
 
-    def _measure(self, state: State) -> tuple[dict[str, float], float | None]:
-        """Return the scores of a model and the epsilon spent so far; both can take long."""
-        scores = assess(self.parts.plan, state.rows, (self.parts.name,))
-        return {name: float(each[0]) for name, each in scores.items()}, self.parts.meter.spent
-
-    def _alarm(self, round: int, scores: dict[str, float]) -> None:
-        """Report a loss under masks that rises steeply."""
+    def _alarm(self, round: int, scores: dict[str, float], kept: Best | None) -> None:
+        """Report a loss under masks that rises steeply, and the best model that was kept before."""
         parts = self.parts
         if not parts.plan.masked:
             return
-        kept = parts.best.best
         best = None if kept is None else (kept.round, parts.best.place)
         parts.alarms.look(round=round, scores=scores, best=best)
 

@@ -15,6 +15,9 @@ from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 
 Result = TypeVar("Result")
 
+SMALL = 1 << 12
+"""Numbers of a release that are hidden in less time than a thread takes to begin and to end."""
+
 
 class Threaded:
     """A learner that trains in a thread, so that the event loop never misses a heartbeat.
@@ -92,7 +95,7 @@ class Threaded:
 
 
 class ThreadedNeighbourhood(Wrapped):
-    """A neighbourhood that hides rows in a thread: masks of large rows take a while.
+    """A neighbourhood that hides rows in a thread, unless they are small: masks of large rows take a while.
 
     Parameters
     ----------
@@ -109,4 +112,6 @@ class ThreadedNeighbourhood(Wrapped):
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
         await self.prepare()
+        if rows.shape[-1] <= SMALL:
+            return await self._net.release(rows, since=since, masses=masses)
         return await asyncio.to_thread(lambda: run_without_loop(self._net.release(rows, since=since, masses=masses)))

@@ -106,6 +106,11 @@ class Meter:
         return range(first, min(rounds, first + self._left.affordable) if self._left.claimed else rounds)
 
     @property
+    def claims(self) -> bool:
+        """True if releases have a cost, which takes a while to add and to write."""
+        return self._protection.claimed
+
+    @property
     def costs(self) -> Counter[Cost]:
         """Costs of all incarnations in this run."""
         return self._costs.copy()
@@ -120,7 +125,7 @@ class Meter:
         BudgetError
             The release would cost more than is left of the budget; nothing may be sent.
         """
-        if not self._protection.claimed:
+        if not self.claims:
             return
         if self._exposed:
             self.expose()
@@ -147,7 +152,7 @@ class Meter:
         StorageError
             The cost cannot be written.
         """
-        if not self._protection.claimed:
+        if not self.claims:
             return
         nominal, floor = self._protection.cost, self._protection.local
         rest = math.sqrt(max(0.0, floor.mu**2 - nominal.mu**2)) if floor.probability == 1 else floor.mu

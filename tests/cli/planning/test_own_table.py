@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.plugin("exact", "audit", "study", "evidence")
+
 WARD = """
 name = "ward"
 [topology]

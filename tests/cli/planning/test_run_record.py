@@ -7,6 +7,8 @@ import tomli_w
 
 from p2pfl.cli import main
 
+pytestmark = pytest.mark.plugin("exact")
+
 PEERS = ("peer0", "peer1", "peer2", "peer3")
 
 

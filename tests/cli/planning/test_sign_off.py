@@ -8,6 +8,8 @@ from p2pfl.experiment import read
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.privacy.keys import Identity, SeededSource, key_text
 
+pytestmark = pytest.mark.plugin("exact")
+
 OFFICER = Identity.generate(SeededSource(7), peer="officer")
 WARD = """
 name = "ward"

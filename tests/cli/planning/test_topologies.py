@@ -65,6 +65,7 @@ def paths(peers):
 """
 
 
+@pytest.mark.plugin("operate")
 def test_commands_find_a_graph_of_the_users_own_in_the_present_folder(p2pfl, place):
     (place / "own_graphs_of_here.py").write_text(GRAPHS)
     said = p2pfl("topology", "own_graphs_of_here:paths", "--peers", 4)

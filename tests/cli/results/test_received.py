@@ -98,6 +98,7 @@ def test_a_command_that_reads_a_run_imports_nothing_that_it_names(p2pfl, place, 
 
 
 @pytest.mark.fast
+@pytest.mark.plugin("watch")
 def test_a_run_is_watched_without_the_present_folder_on_the_path(p2pfl, place, received):
     sys.path[:] = [each for each in sys.path if each != str(place)]
     assert p2pfl("watch", "--once", received()).status == 0

@@ -118,6 +118,7 @@ def test_an_operator_who_can_change_the_policy_is_told(p2pfl, planned, site):
     planned.assert_called_once()
 
 
+@pytest.mark.plugin("exact")
 def test_a_run_on_this_machine_keeps_the_policy_beside_its_data(p2pfl, site):
     for name in ("peer1", "peer2"):
         (site / f"{name}.csv").write_bytes((site / "peer0.csv").read_bytes())

@@ -8,7 +8,6 @@ from safetensors.torch import load_file
 
 from fleet_devices import Devices, roster_of
 from p2pfl.network.protocol.wire.message_codec import change_topic
-from p2pfl.plugins.evidence.verification import find_chains, verify
 from swarms import SMALL, timeless
 
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -148,11 +147,12 @@ def test_a_new_device_without_a_model_takes_that_of_its_neighbours(tmp_path, mor
         for key, tensor in load_file(devices.runs(name)[1] / "peers" / f"{name}.safetensors").items():
             mean = torch.stack([each[key] for each in former]).mean(dim=0)
             assert float((tensor - mean).abs().max()) < 1e-5
+    verification = pytest.importorskip("p2pfl.plugins.evidence.verification")
     folders = [devices.runs(name)[1] for name in ended]
-    checked = verify(find_chains(folders), roster=roster_of(ended))
+    checked = verification.verify(verification.find_chains(folders), roster=roster_of(ended))
     assert not checked.findings
     assert "change of the swarm" in checked.checked
     file = devices.runs("eve")[0] / "next" / "order.json"
     file.write_bytes(file.read_bytes().replace(f'"last":{LAST}'.encode(), f'"last":{LAST + 1}'.encode()))
-    [finding] = verify(find_chains(folders), roster=roster_of(ended)).findings
+    [finding] = verification.verify(verification.find_chains(folders), roster=roster_of(ended)).findings
     assert str(finding) == "eve: the order of the operator is not that by which the run began"

@@ -107,6 +107,7 @@ def began(run, *, follows=""):
     return chain
 
 
+@pytest.mark.plugin("evidence")
 def test_verify_names_a_peer_that_says_nothing_of_the_run_from_which_it_went_on(p2pfl, place):
     former = began(place / "first")
     (place / "first" / "experiment.toml").write_text(EXPERIMENT.format(rounds=2))
@@ -130,6 +131,7 @@ def test_empty_evidence_of_a_former_run_is_no_evidence(tmp_path):
     assert last_digest(tmp_path / "ada.evidence.jsonl") == ""
 
 
+@pytest.mark.plugin("evidence")
 def test_verify_refuses_settings_that_name_their_own_models(p2pfl, place):
     began(place / "then")
     start = f'[model]\npretrained = "{place}/then/peers/{{peer}}.safetensors"\n'

@@ -261,9 +261,9 @@ MASKED = (
     "tests/privacy/test_masks.py",
     "tests/privacy/keys/test_exchange.py",
 )
-SEALED = ("tests/privacy/keys/test_sealing.py", "tests/network/peer/masking/test_secrets.py")
+SEALED = ("tests/privacy/keys/test_sealing.py", "tests/plugins/audit/test_secrets.py")
 LIVE = (
-    "tests/network/peer/masking/test_secrets.py",
+    "tests/plugins/audit/test_secrets.py",
     "tests/network/peer/attacks/test_security.py",
     "tests/network/peer/test_live.py",
 )

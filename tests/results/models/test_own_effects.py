@@ -19,6 +19,8 @@ from p2pfl.results.run import Run
 from p2pfl.simulation import simulate
 from swarms import live
 
+pytestmark = pytest.mark.plugin("exact")
+
 RNG = np.random.default_rng(0)
 SHIFTS = (-2.0, 0.0, 1.0, 3.0)
 

@@ -72,6 +72,7 @@ def test_under_private_noise_the_steps_are_not_blamed():
     assert "learning.rate" not in said
 
 
+@pytest.mark.plugin("exact")
 def test_of_a_model_from_totals_no_learning_rate_is_blamed():
     rises, falls = made([2.0, 2.5, 2.4, 3.0, 9.0]), made([2.0 - 0.001 * round for round in range(10)])
     assert advice(rises, totals=True) == advice(falls, totals=True) == []

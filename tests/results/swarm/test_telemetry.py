@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.plugins.watch import frames
 from p2pfl.results.notices.kinds import (
     LossRose,
     Notice,
@@ -191,6 +190,7 @@ def test_no_entry_of_a_lying_peer_breaks_the_page(kind, data):
         return
     swarm = Swarm(Setting(peers=NAMES, rounds=5, epsilon=8.0))
     swarm.apply(1.0, entry)
+    frames = pytest.importorskip("p2pfl.plugins.watch.frames")
     msgspec.json.encode(frames.frame(swarm, now=2.0, stage="running"))
     swarm.history.curves("loss")
     assert headline(swarm, now=2.0).sentence

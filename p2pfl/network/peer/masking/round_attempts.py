@@ -207,7 +207,10 @@ class Attempts:
         covered = self.cover.covers(round, members=frozenset(self.members))
         if not self._charged:
             self.cover.alone |= not covered
-            await asyncio.to_thread(charge, whole=not self.cover.alone)
+            if self.meter.claims:
+                await asyncio.to_thread(charge, whole=not self.cover.alone)
+            else:
+                charge(whole=not self.cover.alone)
             self._charged = True
 
     async def hide(self, round: int) -> None:

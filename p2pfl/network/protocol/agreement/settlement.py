@@ -212,8 +212,8 @@ class Settlement:
 
     @property
     def takes_tags(self) -> bool:
-        """True if this member shows reports to nobody: it neither owns the committee nor doubts the owner."""
-        return self.seated and self.me != self.committee.owner and not self._doubted
+        """True if this member need not prove reports: it does not doubt the owner."""
+        return self.seated and not self._doubted
 
     @property
     def accepted(self) -> frozenset[str]:
@@ -227,12 +227,14 @@ class Settlement:
 
         A member can accept unless it has promised another ballot. It promises none before it has the reports of all, or
         no longer waits for them. It has this peer's report from this peer, with the proposal, unless this peer has
-        asked the committee before. This is no proof: colluding members, such as two of seven, can make a healthy one
-        promise earlier.
+        asked the committee before, and those of others, which it need not believe if they are not signed. This is no
+        proof: colluding members, such as two of seven, can make a healthy one promise earlier.
         """
         if self._proposed == math.inf or self._requested:
             return frozenset()
-        return frozenset(self.committee.members) - self.accepted - self._gone - {self.me}
+        found = frozenset(self.committee.members) - self.accepted - self._gone - {self.me}
+        proven = found and not self.silent and all(map(self.proves, self._reports.values()))
+        return found if proven else frozenset()
 
     @property
     def passed_ballot(self) -> bool | None:
@@ -338,15 +340,19 @@ class Settlement:
         return (effect,)
 
     def _pass_on(self, to: Collection[str], *, proposal: Vote | None = None) -> Iterator[Effect]:
-        """Send all reports to members of the committee, and forget those that their members have not signed.
+        """Send all reports to members of the committee; but for a proposal, forget those that are not signed.
 
         Only a malicious member tags what it does not sign. If those that its tags convince kept its report, and others
         could not believe it, neither would ever accept what the others propose.
+
+        Reports for the whole committee go to all members, where fewer others receive them than are sent once more else.
         """
-        self._reports = {member: each for member, each in self._reports.items() if self.proves(each)}
+        if proposal is None:
+            self._reports = {member: each for member, each in self._reports.items() if self.proves(each)}
         reports = [report for _, report in sorted(self._reports.items())]
-        for group in [tuple(to)] if self._all_seated else [(each,) for each in to]:
-            passed = reports if self._all_seated else [self._for(group[0], report) for report in reports]
+        together = len(to) > 1 and len(self.members) < 2 * len(self.committee.members) - 2
+        for group in [self.members] if together else [(each,) for each in to]:
+            passed = reports if together else [self._for(group[0], report) for report in reports]
             for start in range(0, len(reports), REPORTS):
                 last = proposal if start + REPORTS >= len(reports) else None
                 yield from self._send(group, Reports(self.subject, tuple(passed[start : start + REPORTS]), last))

@@ -161,6 +161,8 @@ class Masking:
 class Metering:
     """A meter that notes the rounds whose cost is corrected, and may be overdrawn then."""
 
+    claims = True
+
     def __init__(self, corrected, *, overdrawn):
         self.corrected, self.overdrawn = corrected, overdrawn
 

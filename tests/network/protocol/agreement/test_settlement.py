@@ -146,7 +146,7 @@ def test_the_owner_of_a_large_swarm_passes_on_all_reports_in_few_messages_before
 
 
 def test_a_report_is_passed_on_with_the_tag_for_its_receiver_alone():
-    names = tuple(f"peer{number}" for number in range(9))
+    names = tuple(f"p{number:02}" for number in range(12))
     seats = names[:SEATS]
 
     def tags(member):
@@ -160,6 +160,22 @@ def test_a_report_is_passed_on_with_the_tag_for_its_receiver_alone():
     for to, message in sent(written(made, made.report(complete(), now=0.0)), Reports):
         tagged = {each.member: each.tags.decode().strip() for each in message.reports if each.member != to[0]}
         assert tagged == {name: f"{name} for {to[0]}" for name in names if name != to[0]}
+
+
+@pytest.mark.parametrize(("count", "messages"), [(7, 1), (8, 1), (11, 1), (12, 6)])
+def test_the_owner_sends_what_the_committee_needs_to_all_where_that_costs_less(count, messages):
+    names = tuple(f"peer{number:02}" for number in range(count))
+    _, effects = reporting(names[0], *names[1:], names=names)
+    receivers = [to for to, _ in sent(effects, Reports)]
+    assert receivers == ([names[1:]] if messages == 1 else [(name,) for name in names[1:SEATS]])
+
+
+def test_no_member_withholds_its_acceptance_where_another_has_only_tagged_its_report():
+    """The others lack the report that the owner believes, and cannot accept."""
+    ada, _ = reporting("ada", "bob", "eve", "mia")
+    assert ada.withheld == {"bob", "eve", "mia"}
+    ada.proves = lambda report: report.member != "mia"
+    assert ada.withheld == frozenset()
 
 
 def test_a_peer_outside_of_the_committee_keeps_no_report_of_others():

@@ -416,7 +416,7 @@ def test_a_member_that_reports_to_one_other_alone_keeps_nobody_waiting():
 
 
 @pytest.mark.parametrize("owns", [True, False])
-@pytest.mark.parametrize("receivers", [1, 3])
+@pytest.mark.parametrize("receivers", [1, 2, 3])
 def test_a_member_that_tags_a_report_without_a_signature_keeps_nobody_waiting(owns, receivers, monkeypatch):
     """All honest members come to one outcome, whether one of them or all believe the report by its tag."""
     signs = Statements.has_signed
@@ -439,7 +439,7 @@ def test_a_member_that_tags_a_report_without_a_signature_keeps_nobody_waiting(ow
         four.wait(1)
     outcomes = {tuple(four.answers[name]) for name in honest}
     assert len(outcomes) == 1
-    members = NAMES if owns and receivers == 3 else tuple(sorted(honest))
+    members = NAMES if receivers + owns > 2 else tuple(sorted(honest))  # promises then show two that have accepted
     assert outcomes == {(Concluded(committed=members == NAMES, members=members),)}
 
 

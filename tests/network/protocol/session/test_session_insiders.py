@@ -78,9 +78,9 @@ ME, OTHER = (name for name in TRIO if name != OWNER)
 """A member to which the owner passes on the report of the other one."""
 
 
-def tag_report(member, value=b"\1", *, to=ME, by=None):
+def tag_report(member, value=b"\1", *, to=ME, by=None, attempt=0):
     """Return an unsigned report with the tag of its member, or of somebody else, for another member."""
-    made = replace(report(member, value), signature=bytes(64))
+    made = replace(report(member, value), signature=bytes(64), subject=Place(0, attempt))
     envelope = {each.me: each for each in envelopes(TRIO)}[by or member]
     return replace(made, tags=envelope.tags(SWARM.encode() + b"/" + made.statement, to=[to]))
 
@@ -126,8 +126,24 @@ def test_who_begins_to_doubt_forgets_and_passes_on_no_report_that_only_its_tag_p
     assert me._settlement.silent == {OTHER}
     passed = [each.message for each in effects if isinstance(getattr(each, "message", None), Reports)]
     assert [[each.member for each in message.reports] for message in passed] == [[OWNER]]
+
+
+def test_who_doubts_believes_no_report_that_only_its_tag_proves():
+    me = begin_attempt()
+    me._settlement._begin_doubt(now=0.0)
     with pytest.raises(DecodeError, match="reports that members have signed"):
         me.receive(OWNER, Reports(Place(0, 0), (tag_report(OTHER),)))
+
+
+def test_a_member_that_has_tagged_what_it_has_not_signed_is_believed_by_its_tag_never_again():
+    me = begin_attempt()
+    me.receive(OWNER, Reports(Place(0, 0), (tag_report(OTHER),)))
+    me.receive(OTHER, Reports(Place(0, 0), (report(OTHER),)))
+    me._settlement._begin_doubt(now=0.0)
+    me.begin(Try(0, 1, TRIO))
+    again = tag_report(OTHER, attempt=1)
+    with pytest.raises(DecodeError, match="reports that members have signed"):
+        me.receive(OTHER, Reports(Place(0, 1), (again,)))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class Ballots:
             self._kept.pop(place, BLANK),
             sign=self.statements.sign,
             tag=partial(self.statements.tag, to=[each for each in committee.members if each != me.peer]),
-            proves=self.statements.has_signed,
+            proves=self.statements.proves,
             incarnation=me.incarnation,
             withholders=frozenset(self.withholders.last),
             passed=self.withholders.passed[committee.owner],

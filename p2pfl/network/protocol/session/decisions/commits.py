@@ -140,9 +140,10 @@ class Commits:
         if settlement is None:
             self.ballots.answer(sender, message)
             return
-        proposal = None
         if isinstance(message, Reports):
-            proposal, message = message.proposal, self._checked(sender, message, settlement)
+            if message.proposal is not None and not settlement.seated:
+                return  # it concerns the committee alone
+            message = self._checked(sender, message, settlement)
             if place == self._place:
                 self._doubt()  # or else this peer leaves it to members that are gone to announce a failure
         elif settlement.agreement.record.decided is None:
@@ -151,11 +152,9 @@ class Commits:
         if isinstance(message, Prepare) and place == self._place:
             self._ballots.setdefault(sender, self.shared.now)
         self.ballots.write()
-        if proposal is not None:
-            self._handle(sender, proposal)
 
     def _checked(self, sender: str, message: Reports, settlement: Settlement) -> Reports:
-        """Return the reports that their members have made, and stop waiting for models if one of them has failed.
+        """Return what members have stated in truth, and stop waiting for models if one of them has failed.
 
         That a member is complete needs no signature here where its tag is enough: it concerns this peer alone then. A
         failure is announced to all.
@@ -163,9 +162,11 @@ class Commits:
         Raises
         ------
         DecodeError
-            None of them is a report of a member on the attempt.
+            No report is one of a member on the attempt, or the proposal is not the sender's.
         """
         statements, subject, tagged = self.ballots.statements, settlement.subject, settlement.takes_tags
+        if message.proposal is not None and settlement.agreement.record.decided is None:
+            statements.check(message.proposal, committee=settlement.committee)
         credible = tuple(
             each
             for each in message.reports
@@ -177,7 +178,7 @@ class Commits:
             raise DecodeError("expected reports that members have signed, got others")
         if subject == self._place:
             self.shared.abandoned |= any(each.value == FAILED for each in credible)
-        return Reports(subject, credible)
+        return Reports(subject, credible, message.proposal)
 
     def _hold(self, sender: str, message: Agreed, place: Place) -> None:
         """Keep a message about an attempt that this peer has not begun, because it lacks the last decision."""
@@ -232,10 +233,12 @@ class Commits:
 
     def _doubt(self) -> None:
         """Let the settlement know which members are gone or silent for too long."""
-        settlement, now = self._settlement, self.shared.now
+        settlement, now, here = self._settlement, self.shared.now, self.shared.membership
         watched = self._members if settlement.seated else settlement.committee.members
-        present = self.shared.membership.present | {self.shared.me.peer}
-        gone = [peer for peer in watched if peer not in present or self._has_restarted(peer)]
+        left, up, present = {*watched} - {here.me.peer}, here.up, here.present
+        began = self.admissions.incarnations
+        gone = left - present
+        gone |= {each for each in left & present if began.get(each, up[each].incarnation) != up[each].incarnation}
         waits = settlement.seated and self._asked is not None
         may_be_slow = waits and now >= self._since + self.shared.patience
         slow = [peer for peer in settlement.silent if now >= self._slow(peer)] if may_be_slow else []

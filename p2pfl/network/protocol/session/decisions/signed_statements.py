@@ -46,6 +46,7 @@ class Statements:
     shared: Shared
     _first: dict[str, int] = field(default_factory=dict)  # by member, the first incarnation that was met
     _verified: set[tuple[bytes, ...]] = field(default_factory=set)  # keys, statements and signatures
+    _unsigned: set[str] = field(default_factory=set)  # members that have tagged what they have not signed
 
     def meet(self, incarnations: Mapping[str, int]) -> None:
         """Note the incarnations that take part in an attempt; what they state is believed after they have restarted."""
@@ -95,7 +96,14 @@ class Statements:
         """Return whether a member can have made a report, and has signed it; or tagged it, where that is enough."""
         if not self._current(report, direct=report.member == sender):
             return False
-        return (tagged and self._has_tagged(report)) or self.has_signed(report)
+        enough = tagged and report.member not in self._unsigned
+        return (enough and self._has_tagged(report)) or self.has_signed(report)
+
+    def proves(self, report: Report) -> bool:
+        """Return whether a member has signed a report, and believe no tag of one that has not."""
+        signed = self.has_signed(report)
+        self._unsigned |= set() if signed else {report.member}
+        return signed
 
     def _has_tagged(self, report: Report) -> bool:
         envelope = self.shared.codec.envelope

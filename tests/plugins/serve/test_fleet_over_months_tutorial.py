@@ -18,7 +18,7 @@ from virtual_fleet import Fleet, run
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "fleet-over-months.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "tutorials" / "fleet-over-months.md").read_text("utf-8")
 HOUR, NIGHTS = 3600, 3
 
 
