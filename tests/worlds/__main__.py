@@ -6,8 +6,9 @@ import argparse
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -26,12 +27,13 @@ def main() -> int:
     """Explore, or replay one seed; the exit status is 1 if anything failed."""
     options = _options()
     if options.seed is not None:
-        return _replay(options.seed, log=options.log)
+        return _replay(options.seed, log=options.log, insiders=options.insiders)
     if options.ballots:
         return _vote(options.seeds)
     begun = time.perf_counter()
     tally, table = Tally(), ""
-    for found in _results(options.seeds, workers=options.workers, logs=Path(options.logs)):
+    play = partial(searched, logs=Path(options.logs), insiders=options.insiders)
+    for found in _results(options.seeds, play, workers=options.workers):
         for seed, failure in found.failures.items():
             _say(f"seed {seed}: {failure} (scripts/worlds --seed {seed} --log)")
         tally.merge(found)
@@ -47,6 +49,7 @@ def _options() -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
     parser.add_argument("--ballots", action="store_true", help="agreements with false proofs instead of worlds")
+    parser.add_argument("--insiders", action="store_true", help="settled rounds alone, with a malicious member")
     parser.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
     what.add_argument("--seed", type=_seed, metavar="N", help="replay this one")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
@@ -80,8 +83,8 @@ def _span(text: str) -> range:
     return range(int(first), int(last))
 
 
-def _replay(seed: int, *, log: bool) -> int:
-    found = outcome(seed, plans=Plans())
+def _replay(seed: int, *, log: bool, insiders: bool) -> int:
+    found = outcome(seed, plans=Plans(), insiders=insiders)
     if log:
         sys.stdout.write("".join(f"{line}\n" for line in found.log))
     _say(f"{' '.join(found.setting.changes)}; {', '.join(sorted(found.kinds)) or 'nothing goes wrong'}")
@@ -101,13 +104,13 @@ def _vote(seeds: range) -> int:
     return 1 if failed else 0
 
 
-def _results(seeds: range, *, workers: int, logs: Path) -> Iterator[Tally]:
+def _results(seeds: range, play: Callable[[range], Tally], *, workers: int) -> Iterator[Tally]:
     blocks = [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]
     if workers == 1:
-        yield from (searched(block, logs) for block in blocks)
+        yield from map(play, blocks)
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(searched, block, logs) for block in blocks]):
+        for done in as_completed([pool.submit(play, block) for block in blocks]):
             yield done.result()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from worlds.faults import KINDS, history
+from worlds.insiders import MEMBERS, insider
 from worlds.settings import Plans, setting
 from worlds.world import Outcome, World
 
@@ -23,7 +24,7 @@ NAMES = {
 """Names in the table of what is counted under a shorter name."""
 
 
-def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS) -> Outcome:
+def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS, insiders: bool = False) -> Outcome:
     """What becomes of the world of a seed; the same whenever it is asked for.
 
     Parameters
@@ -34,19 +35,23 @@ def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS) -> Outcome
         Settings that were resolved before.
     kinds
         Of fault that may happen.
+    insiders
+        Whether one of four members and more is malicious where rounds are settled.
     """
     wanted = setting(seed)
     plan = plans.of(wanted, seed=seed)
     patience = plan.experiment.transport.patience
     faults = history(seed, peers=plan.topology.peers, patience=patience, kinds=kinds)
-    return World(seed, wanted, plan, faults).run()
+    bad = insiders and wanted.settles and len(plan.topology.peers) >= MEMBERS
+    return World(seed, wanted, plan, faults, insider=insider(seed, plan.topology.peers) if bad else None).run()
 
 
-def explored(seeds: Iterable[int]) -> Iterator[Outcome]:
-    """The outcomes of many seeds, one by one."""
+def explored(seeds: Iterable[int], *, insiders: bool = False) -> Iterator[Outcome]:
+    """The outcomes of many seeds, one by one; with insiders only those of settled rounds."""
     plans = Plans()
     for seed in seeds:
-        yield outcome(seed, plans=plans)
+        if not insiders or setting(seed).settles:
+            yield outcome(seed, plans=plans, insiders=insiders)
 
 
 @dataclass
@@ -107,11 +112,11 @@ class Tally:
         return "\n".join(["| what | how many |", "| --- | ---: |", *(f"| {what} | {many} |" for what, many in rows)])
 
 
-def searched(seeds: range, logs: Path) -> Tally:
+def searched(seeds: range, logs: Path, *, insiders: bool = False) -> Tally:
     """The sum of many worlds, in a process of its own; the logs of those that failed are written into a folder."""
     torch.set_num_threads(1)
     tally = Tally()
-    for found in explored(seeds):
+    for found in explored(seeds, insiders=insiders):
         tally.merge(Tally.of(found))
         if found.failure:
             logs.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ from p2pfl.network.protocol.wire.trailer import SignedStatement
 from p2pfl.network.protocol.wire.wire_codec import parts
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from worlds import totals
+from worlds.insiders import Insider
 from worlds.keys import KeyWatch, WatchedEnvelope
 from worlds.settled import SettledWatch
 from worlds.sums import SumWatch
@@ -64,8 +65,11 @@ class Watch:
         The first thing that went wrong, empty as long as nothing did.
     """
 
-    def __init__(self, said: Mapping[str, Collection[bytes]], *, settles: bool = False) -> None:
+    def __init__(
+        self, said: Mapping[str, Collection[bytes]], *, settles: bool = False, insider: Insider | None = None
+    ) -> None:
         self.said = said
+        self.insider = insider
         self.settles = settles
         self.settled = SettledWatch(self.fail)
         self.failure = ""
@@ -112,6 +116,8 @@ class Watch:
             totals.watched(peer, self.keys)
         if self.settles:
             self.settled.watch(peer)
+        if self.insider is not None and self.insider.peer == peer.name:
+            self.insider.corrupt(peer)
 
     def changed(self, name: str) -> None:
         """A ledger of this peer has changed."""
@@ -202,9 +208,10 @@ class Watch:
             self.fail(f"{mailbox.longest} rows of one neighbour wait in the mailbox of {peer.name}")
 
     def _known(self, peer: Peer) -> None:
-        """Peers proven to be present are who they claim to be, and nobody is taken for malicious: all are honest."""
-        if peer.membership.excluded:
-            self.fail(f"{peer.name} has excluded {', '.join(sorted(peer.membership.excluded))}, who did not lie")
+        """Peers proven to be present are who they claim to be, and nobody honest is taken for malicious."""
+        excluded = peer.membership.excluded - ({self.insider.peer} if self.insider is not None else set())
+        if excluded and (self.insider is None or self.insider.peer != peer.name):
+            self.fail(f"{peer.name} has excluded {', '.join(sorted(excluded))}, who did not lie")
         if self._greeted[peer.name] == len(peer.membership.proven):
             return
         self._greeted[peer.name] = len(peer.membership.proven)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.core.draws import draw
+from p2pfl.data import Federation
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.network.virtual.timed_learner import Goals
 from worlds.totals import adding
@@ -207,12 +208,16 @@ class Plans:
     """Settings resolved, each once: peers of all worlds share what does not change."""
 
     known: dict[Setting, Plan] = field(default_factory=dict)
+    data: dict[object, Federation] = field(default_factory=dict)  # by peers, on which alone they depend
 
     def of(self, setting: Setting, *, seed: int) -> Plan:
         """The plan of a setting, with the goals of a seed."""
         found = self.known.get(setting)
         if found is None:
-            found = self.known[setting] = plan(read(setting.table, changes=setting.changes))
+            experiment = read(setting.table, changes=setting.changes)
+            data = self.data.get(experiment.topology.peers)
+            found = self.known[setting] = plan(experiment, data=data)
+            self.data[experiment.topology.peers] = found.federation
         if setting.totals:
             found = adding(found, seed=seed)
         goals = Goals(found.learner.layout, dtype=found.learner.dtype, seed=seed)

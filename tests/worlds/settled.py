@@ -108,7 +108,9 @@ class SettledWatch:
         self.rows.setdefault(Place(round, attempt), {})[peer.name] = row.clone()
 
 
-def verdict(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str]) -> str:
+def verdict(
+    plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str], insider: str = ""
+) -> str:
     """Return why settled rounds must not have ended like this; empty if they may.
 
     Where a peer came back, it shares masks of its new life with the others after a round, so rows are not compared.
@@ -119,7 +121,7 @@ def verdict(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kind
         return ""
     goals = {name: plan.learner.goal(name) for name in plan.topology.peers}
     most = plan.experiment.horizon * 2.0 ** (1 - plan.protection.settings.bits)
-    return _committed(seen, goals, most) or _went_on(plan, seen, ended, kinds=kinds)
+    return _committed(seen, goals, most) or _went_on(plan, seen, ended, kinds=kinds, insider=insider)
 
 
 def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: float) -> str:
@@ -140,9 +142,11 @@ def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: floa
     return ""
 
 
-def _went_on(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str]) -> str:
-    """If one peer died after all had begun, the others play all rounds; if nobody died, all do."""
-    dead = {name for name, each in ended.items() if each.killed}
+def _went_on(
+    plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str], insider: str
+) -> str:
+    """If one peer is malicious, or died after all had begun, the others play all rounds; or else all do."""
+    dead = {name for name, each in ended.items() if each.killed or name == insider}
     others = sorted({*ended} - dead)
     apart = kinds - HARMLESS - {"deaths"} or not {*ended} <= seen.begun
     if apart or (dead and plan.protection.wanted.departures != "go_on") or len(dead) > 1:

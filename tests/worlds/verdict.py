@@ -106,6 +106,8 @@ class End:
         Peers whose row something entered, or left, after the exchange that it belongs to.
     settled
         What peers that settle rounds have decided.
+    insider
+        The malicious peer, if there is one.
     """
 
     setting: Setting
@@ -119,6 +121,7 @@ class End:
     agreed: str
     belated: Collection[str]
     settled: SettledWatch
+    insider: str = ""
 
     @property
     def killed(self) -> set[str]:
@@ -182,7 +185,7 @@ def _whole(end: End, ended: Ended) -> bool:
 def _known(end: End, goals: Goals) -> str:
     """Why the rows must not be what they are."""
     if end.setting.settles:
-        failure = settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds)
+        failure = settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds, insider=end.insider)
         return failure or (_differs(end) if undisturbed(end) and not end.killed else "")
     if failure := _accounted(end) or (_within(end, goals) if end.setting.convex else ""):
         return failure

@@ -32,6 +32,7 @@ from p2pfl.results import Record
 from p2pfl.results.notices.kinds import JoinsLate, Notice
 from worlds.disk import Mounted, WorldDisk
 from worlds.faults import DISKS, Death, History
+from worlds.insiders import Insider
 from worlds.invariants import InvariantError, Watch
 from worlds.network import FaultyLoop, FaultyTransport
 from worlds.settings import Setting
@@ -113,9 +114,13 @@ class World:
         What the peers do.
     history
         What goes wrong.
+    insider
+        A malicious member of rounds that are settled.
     """
 
-    def __init__(self, seed: int, setting: Setting, plan: Plan, history: History) -> None:
+    def __init__(
+        self, seed: int, setting: Setting, plan: Plan, history: History, *, insider: Insider | None = None
+    ) -> None:
         self.seed = seed
         self.setting = setting
         self.plan = plan
@@ -129,7 +134,7 @@ class World:
         )
         self.transport.received = self._overhear
         self.transport.said = said = dict[str, set[bytes]]()
-        self.watch = Watch(said, settles=setting.settles)
+        self.watch = Watch(said, settles=setting.settles, insider=insider)
         self.source = SeededSource(seed)
         names = plan.topology.peers
         self.identities = {name: Identity.generate(self.source, peer=name) for name in names}
@@ -414,5 +419,6 @@ class World:
                 agreed=agreed,
                 belated=self.watch.belated,
                 settled=self.watch.settled,
+                insider="" if self.watch.insider is None else self.watch.insider.peer,
             )
         )

@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from p2pfl.network.peer.masking import round_attempts
 from p2pfl.network.protocol.agreement.attempt_reports import AttemptOutcome
 from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.session.decisions import commits
 from worlds.explore import outcome
+from worlds.insiders import insider
 from worlds.settings import Plans, setting
 
 pytestmark = pytest.mark.slow
@@ -43,6 +45,22 @@ def test_members_that_give_up_while_others_begin_a_ballot_are_found(monkeypatch,
 
     monkeypatch.setattr(commits.Commits, "_deadlines", shrinking)
     assert "did not go on after peer2 died" in failure(407, plans)
+
+
+INSIDERS = {"acceptances": 53, "reports": 5, "decisions": 29, "failures": 58, "two reports": 148}
+"""By fault, a seed of an insider that has it, and without which the others are connected."""
+
+
+@pytest.mark.parametrize("fault", INSIDERS)
+def test_a_malicious_member_neither_divides_nor_ends_the_others(fault, plans):
+    seed = INSIDERS[fault]
+    assert insider(seed, plans.of(setting(seed), seed=seed).topology.peers).fault == fault
+    assert not outcome(seed, plans=plans, kinds=GENTLE[:-1], insiders=True).failure
+
+
+def test_members_that_end_after_one_false_failure_are_found(monkeypatch, plans):
+    monkeypatch.setattr(round_attempts, "MAX_ATTEMPTS", 1)
+    assert "did not go on" in outcome(INSIDERS["failures"], plans=plans, kinds=(), insiders=True).failure
 
 
 def deciding(monkeypatch, counts):

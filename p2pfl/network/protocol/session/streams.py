@@ -194,7 +194,7 @@ class Streams:
     def sweep(self, *, patience: float, suspected: frozenset[str]) -> None:
         """Stop waiting for listeners that are suspected, or made no progress for more than ``patience`` seconds."""
         now = self.shared.now
-        lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging_listeners()}
+        lagging = [(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging_listeners()]
         self._stuck = {key: self._stuck.get(key, now) for key in lagging}
         for (phase, listener), since in self._stuck.items():
             still = now - max(since, self.progress.get(listener, since))
