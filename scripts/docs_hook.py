@@ -390,9 +390,10 @@ def api() -> dict[str, str]:
 
 @functools.cache
 def api_places() -> dict[str, str]:
-    """Return where the Python API describes the first public name of each source file."""
+    """Return where the Python API describes each package, and the first public name of each source file."""
     places: dict[str, str] = {}
     for room, _ in ROOMS:
+        places[f"p2pfl/{room.replace('.', '/')}/__init__.py"] = f"docs/reference/api/{room}.md"
         for home, name in _members(room):
             places.setdefault(f"{home.replace('.', '/')}.py", f"docs/reference/api/{room}.md#{home}.{name}")
     return places

@@ -16,7 +16,8 @@ from ports import reserved_port
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "biostatistician.md").read_text("utf-8")
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+PAGE = (TUTORIALS / "biostatistician.md").read_text("utf-8")
 PORT = "8883"
 """Port of the page, in whose place a free one is taken."""
 
@@ -71,7 +72,7 @@ def test_the_commands_of_the_tutorial_run_and_print_what_it_says(p2pfl, place, f
         for command in block.splitlines() if language == "sh" else ():
             program = command.split()[0]
             if command == "python make.py":
-                runpy.run_path("make.py")
+                runpy.run_path(str(TUTORIALS / "make" / "biostatistician.py"))
             elif program == "mosquitto":
                 serve(*shlex.split(command))
             elif program != "p2pfl":

@@ -10,7 +10,8 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "hospital.md").read_text("utf-8")
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+PAGE = (TUTORIALS / "hospital.md").read_text("utf-8")
 ELSEWHERE = ("p2pfl peer", "p2pfl audit")
 """Commands that need a broker or minutes; other tests run them."""
 
@@ -23,7 +24,7 @@ def test_the_commands_of_the_tutorial_run_and_print_what_it_says(p2pfl, place, m
             (place / named[1]).write_text(block)
         for command in block.splitlines() if language == "sh" else ():
             if command == "python make.py":
-                runpy.run_path("make.py")
+                runpy.run_path(str(TUTORIALS / "make" / "hospital.py"))
             elif not command.startswith(ELSEWHERE):
                 words = [path for word in shlex.split(command)[1:] for path in glob.glob(word) or [word]]  # noqa: PTH207
                 said[command] = p2pfl(*words)

@@ -14,7 +14,8 @@ from p2pfl.network.transport.broker import embedded, mosquitto
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "three-parties.md").read_text("utf-8")
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+PAGE = (TUTORIALS / "three-parties.md").read_text("utf-8")
 
 
 TOGETHER, _, APART = PAGE.partition("\n## 6. ")
@@ -27,7 +28,7 @@ def tables(place):
     for named, block in re.findall(r"^```\w+\n# (\S+\.(?:py|toml))\n(.*?)^```$", TOGETHER, re.MULTILINE | re.DOTALL):
         (place / named).write_text(block, "utf-8")
     (place / "new").mkdir()
-    runpy.run_path("make.py")
+    runpy.run_path(str(TUTORIALS / "make" / "three_parties.py"))
     return place
 
 

@@ -79,7 +79,9 @@ class GLM(Regression):
         True if there is an intercept.
     errors
         Standard errors: ``classical``; ``HC0`` or ``HC1``, robust to another variance than that of the family; or
-        ``cluster``, robust to dependence within clusters.
+        ``cluster``, robust to dependence within clusters. Of n samples, p coefficients and G clusters, HC1 is
+        n / (n - p) times HC0, and that of clusters has the factor G / (G - 1), in families with a dispersion times
+        (n - 1) / (n - p); t then has G - 1 degrees of freedom.
     cluster
         Name of the column of clusters, whose groups lie within one peer; each peer is a cluster by default. The owners
         make sure of it where clusters are numbers; levels are checked.
