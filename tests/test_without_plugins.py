@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-SHARED = "shared", "build", "p2pfl-*", ".*", "__pycache__", "plugins"
+LEFT_OUT = ".*", "__pycache__", "plugins"
 ENTRY_POINTS = re.compile(r'\[project\.entry-points\."[^"]+"\]\n(?:.+\n)+')
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("without plug-ins")]  # one copy for all of them
@@ -81,9 +81,8 @@ def needs_plugins(modules, leaning):
 
 @pytest.mark.nightly
 def test_tests_of_the_core_are_collected_and_pass_without_plug_ins(core, run):
-    for name in ("tests", "benchmarks", "docs", "examples", "scripts", "micro"):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, core / name, ignore=shutil.ignore_patterns(*SHARED))
+    for name in ("tests", "benchmarks", "docs", "scripts", "micro", "topologies"):
+        shutil.copytree(ROOT / name, core / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
     for file in ROOT.glob("*.*"):
         if file.is_file():
             shutil.copy(file, core)
