@@ -232,9 +232,9 @@ class Settlement:
         """
         if self._proposed == math.inf or self._requested:
             return frozenset()
-        found = frozenset(self.committee.members) - self.accepted - self._gone - {self.me}
-        proven = found and not self.silent and all(map(self.proves, self._reports.values()))
-        return found if proven else frozenset()
+        missing = frozenset(self.committee.members) - self.accepted - self._gone - {self.me}
+        proven = missing and not self.silent and all(map(self.proves, self._reports.values()))
+        return missing if proven else frozenset()
 
     @property
     def passed_ballot(self) -> bool | None:

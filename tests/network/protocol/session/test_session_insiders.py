@@ -119,6 +119,22 @@ def test_a_tag_stands_for_no_signature_of_what_it_does_not_cover_or_others_must_
     assert me._settlement.silent == {OWNER}
 
 
+def test_a_tag_is_not_enough_for_a_report_that_neither_its_member_nor_the_owner_has_sent():
+    """Whoever passes it on could have changed its signature, for which its member would be distrusted."""
+    me = begin_attempt()
+    with pytest.raises(DecodeError, match="reports that members have signed"):
+        me.receive(OTHER, Reports(Place(0, 0), (tag_report(OWNER),)))
+
+
+def test_an_owner_has_proposed_although_the_reports_beside_its_proposal_are_not_signed():
+    """The last of several messages may have those of a malicious member alone."""
+    me = begin_attempt()
+    unsigned = replace(report(OTHER), signature=bytes(64))
+    me.receive(OWNER, Reports(Place(0, 0), (unsigned,), vote(OWNER, final=False)))
+    assert me._settlement.proposed
+    assert OTHER in me._settlement.silent
+
+
 def test_who_begins_to_doubt_forgets_and_passes_on_no_report_that_only_its_tag_proves():
     me = begin_attempt()
     me.receive(OWNER, Reports(Place(0, 0), (report(OWNER, b"\1"), tag_report(OTHER))))

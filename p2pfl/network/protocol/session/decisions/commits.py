@@ -157,14 +157,15 @@ class Commits:
         """Return what members have stated in truth, and stop waiting for models if one of them has failed.
 
         That a member is complete needs no signature here where its tag is enough: it concerns this peer alone then. A
-        failure is announced to all.
+        failure is announced to all, and who is neither the member nor the owner could have changed the signature.
 
         Raises
         ------
         DecodeError
-            No report is one of a member on the attempt, or the proposal is not the sender's.
+            There is neither a report of a member on the attempt nor a proposal, or the proposal is not the sender's.
         """
         statements, subject, tagged = self.ballots.statements, settlement.subject, settlement.takes_tags
+        owner = settlement.committee.owner
         if message.proposal is not None and settlement.agreement.record.decided is None:
             statements.check(message.proposal, committee=settlement.committee)
         credible = tuple(
@@ -172,9 +173,11 @@ class Commits:
             for each in message.reports
             if each.subject == subject
             and each.member in settlement.members
-            and statements.believes(each, sender=sender, tagged=tagged and each.value != FAILED)
+            and statements.believes(
+                each, sender=sender, tagged=sender in {each.member, owner} and tagged and each.value != FAILED
+            )
         )
-        if not credible:
+        if not credible and message.proposal is None:
             raise DecodeError("expected reports that members have signed, got others")
         if subject == self._place:
             self.shared.abandoned |= any(each.value == FAILED for each in credible)
