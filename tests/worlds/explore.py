@@ -36,7 +36,7 @@ def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS, insiders: 
     kinds
         Of fault that may happen.
     insiders
-        Whether one of four members and more is malicious where rounds are settled.
+        True if one of four members and more is malicious where rounds are settled.
     """
     wanted = setting(seed)
     plan = plans.of(wanted, seed=seed)

@@ -15,10 +15,10 @@ from p2pfl.network.protocol.interface.requests import ReportAttempt, Request
 from p2pfl.network.protocol.wire.verdict_messages import Decision, Report, Reports, Vote
 
 WITHHELD = {"acceptances": Vote, "reports": Reports, "decisions": Decision}
-"""What an insider may never send."""
+"""Messages that an insider may never send, by its fault."""
 
 FAULTS = (*WITHHELD, "failures", "two reports")
-"""The same, or false failures of every other attempt, or signed reports that contradict each other."""
+"""Faults: these, false failures of every other attempt, and signed reports that contradict each other."""
 
 MEMBERS = 4
 """Of which one may be malicious."""
@@ -31,7 +31,9 @@ class Insider:
     Attributes
     ----------
     peer, fault
-        Who it is, and what it does.
+        Name of the member, and its fault.
+    reports
+        Attempts that it has completed.
     """
 
     peer: str

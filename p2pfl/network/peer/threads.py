@@ -15,8 +15,8 @@ from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 
 Result = TypeVar("Result")
 
-SMALL = 1 << 12
-"""Numbers of a release that are hidden in less time than a thread takes to begin and to end."""
+SMALL_RELEASE = 1 << 12
+"""Numbers of a release that is hidden in the event loop: with 127 mask partners in 5 ms, with four in .2 ms."""
 
 
 class Threaded:
@@ -112,6 +112,6 @@ class ThreadedNeighbourhood(Wrapped):
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
         await self.prepare()
-        if rows.shape[-1] <= SMALL:
+        if rows.shape[-1] <= SMALL_RELEASE:
             return await self._net.release(rows, since=since, masses=masses)
         return await asyncio.to_thread(lambda: run_without_loop(self._net.release(rows, since=since, masses=masses)))

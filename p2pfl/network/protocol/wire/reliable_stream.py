@@ -179,7 +179,7 @@ class _Chain:
 
 
 class _Piece(NamedTuple):
-    """What is kept of a chunk until those before it have arrived; it keeps no memory of its message."""
+    """Part of a chunk that is kept until those before it have arrived, without the memory of its message."""
 
     chain: _Chain
     offset: int

@@ -30,7 +30,7 @@ class SignedStatement:
     Attributes
     ----------
     statement
-        What is signed: the context, the first 64 bytes of the message, the chain of its pieces.
+        Signed bytes: the context, the first 64 bytes of the message, and the chain of its pieces.
     signature
         The trailer.
     """
@@ -76,8 +76,8 @@ class Checksum:
 class Signature:
     """Ed25519 over the context, the message's first 64 bytes, and the chain of its pieces.
 
-    The head lies in those 64 bytes, so that two signed statements of one round and step prove to anybody that a peer
-    says different things, without the rows. BLAKE3 takes 12 ms for 50 MB where SHA-256 takes 29.
+    The head lies in those 64 bytes, so that two statements of one round and step prove to anybody, without the models,
+    that a peer has signed both. BLAKE3 takes 12 ms for 50 MB where SHA-256 takes 29.
 
     Parameters
     ----------
