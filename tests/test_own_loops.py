@@ -45,6 +45,15 @@ def test_a_loop_goes_on_from_the_models_of_a_run_and_is_shown_by_its_name(tmp_pa
     equal(whole.models, then.models)
 
 
+def test_a_file_for_all_peers_is_the_start_that_they_compare(tmp_path):
+    table = own_table("sklearn") | {"learning": {"learner": "own_loops:loop_with_data"}}
+    resolved = plan(read(table))
+    save_file({"row": torch.ones(3)}, tmp_path / "start.safetensors")
+    begun = plan(read(table | {"model": {"pretrained": str(tmp_path / "start.safetensors")}}))
+    assert torch.equal(begun.learner.start(("peer0",)), torch.ones(1, 3))
+    assert begun.facts["start"] != resolved.facts["start"]
+
+
 def test_saved_models_of_another_learner_and_learners_that_take_none_are_refused(tmp_path, monkeypatch):
     table = own_table("sklearn")
     save_file({"row": torch.zeros(3)}, tmp_path / "other.safetensors")

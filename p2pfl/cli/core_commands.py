@@ -244,7 +244,7 @@ class BrokerOptions(TrustOptions):
         Option("write mosquitto.conf and what it needs, and start nothing", "DIR"),
     ] = None
     host: Annotated[str, Option("address to listen on")] = "127.0.0.1"
-    public: Annotated[list[str], Option("with --config: a name that peers call it by (repeatable)", "HOST")]
+    public: Annotated[list[str], Option("with --config: host by which peers reach it (repeatable)", "HOST")]
     observer: Annotated[list[str], Option("with --config: may look at the swarm (repeatable)", "NAME")]
     port: Annotated[int | None, Option("port, 0 for any free one (default: 1883, with --config 8883)")] = None
     kind: Annotated[Literal["auto", "mosquitto", "iotcore"], Option("auto is the first that is installed")] = "auto"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.core_commands import PeerOptions, SimulateOptions
@@ -18,7 +18,7 @@ from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting, uncounted_start
 from p2pfl.experiment.approval import consent_problems
-from p2pfl.experiment.file.own_code import unlisted_code
+from p2pfl.experiment.file.own_code import references, unlisted_code
 from p2pfl.experiment.file.reading import check, draft, plain
 from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.site_policy import policy_paths, read_policy
@@ -42,7 +42,6 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
     InputError
         The experiment or a change is wrong.
     """
-    folders.add_present()
     changes = list(options.changes)
     if options.peers is not None:
         changes.append(f"topology.peers={options.peers}")
@@ -119,6 +118,7 @@ def trusts_code(
         The policy of a site does not list the code.
     """
     drafts = [draft(source), *([draft(source, changes=changes)] if changes else [])]
+    add_own_code(*map(plain, drafts))
     peers = drafts[-1].topology.peers
     names = [name] if name is not None else [] if reviews else _names(peers)
     paths = policy_paths(drafts[-1], names)
@@ -132,6 +132,12 @@ def trusts_code(
     if unlisted and agreed:
         terminal.note(f"p2pfl: runs {', '.join(unlisted)}, as --trust-code agrees")
     return agreed or not unlisted
+
+
+def add_own_code(*tables: Mapping[str, Any]) -> None:
+    """Let modules be imported from the present folder if one of the tables names code, as only then they are needed."""
+    if any(map(references, tables)):
+        folders.add_present()
 
 
 def _names(peers: int | Sequence[str]) -> list[str]:

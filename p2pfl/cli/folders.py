@@ -15,10 +15,13 @@ from p2pfl.results.lock import PEER_LOCK, RUN_LOCK, alive
 
 
 def add_present() -> None:
-    """Let modules be imported from the present folder, where a ``package.module:name`` of the user's own is."""
+    """Let modules be imported from the present folder, where a ``package.module:name`` of the user's own is.
+
+    The folder comes last, so that a module in it never replaces an installed one.
+    """
     here = str(Path.cwd())
-    if sys.path[:1] != [here]:
-        sys.path.insert(0, here)
+    if here not in sys.path:
+        sys.path.append(here)
 
 
 def new(runs: str, name: str, *, suffix: str = "") -> Path:

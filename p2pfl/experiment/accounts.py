@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -308,7 +309,10 @@ def file_states(experiment: Experiment, peers: Iterable[str]) -> dict[str, tuple
     """
     states = dict[str, tuple[int, int]]()
     for peer, path in data_files(experiment, peers).items():
-        found = [each.stat() for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
+        found = list[os.stat_result]()
+        for each in (path, path.with_name(f"{path.name}-wal")):
+            with suppress(OSError):  # SQLite deletes its log, and a file may be replaced at this moment
+                found.append(each.stat())
         if found:
             states[peer] = sum(each.st_size for each in found), max(each.st_mtime_ns for each in found)
     return states

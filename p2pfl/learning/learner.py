@@ -546,8 +546,7 @@ class ExternalLearner(SequentialLearner):
         self.function, self.scores = function, evaluate
         self.initial = start.detach().clone()
         self.counts = samples if callable(samples) else dict(samples).__getitem__
-        self.pretrained: str | None = None
-        """File of safetensors with which peers begin instead of ``start``, with ``{peer}`` for that of each."""
+        self.models: str | None = None  # file of each peer's model to begin with
 
     @property
     def dtype(self) -> torch.dtype:
@@ -572,16 +571,16 @@ class ExternalLearner(SequentialLearner):
         return self.initial.repeat(len(peers), 1)  # [R, P]
 
     def begin(self, peers: Sequence[str]) -> Rows | None:
-        """Return the models ``[R, P]`` in the files of ``pretrained``; ``None`` without.
+        """Return the models ``[R, P]`` with which peers begin, where each has a file of its own; else ``None``.
 
         Raises
         ------
         ModelError
             There is no file of a peer, or it holds another model.
         """
-        if self.pretrained is None:
+        if self.models is None:
             return None
-        files = [model_file_of(self.pretrained, peer) for peer in peers]
+        files = [model_file_of(self.models, peer) for peer in peers]
         return torch.stack([read_row(file, layout=self.layout, dtype=self.dtype) for file in files])  # [R, P]
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:

@@ -37,6 +37,12 @@ def test_names_are_sorted_and_nothing_is_imported(install):
     assert "acme_sea" not in sys.modules
 
 
+def test_a_package_in_the_present_folder_registers_nothing(install, tmp_path, monkeypatch):
+    install("acme", {"wave": "acme_sea.parts:WAVE"}, acme_sea="WAVE = 7\n")
+    monkeypatch.chdir(tmp_path)
+    assert not registry.find_entry_points("p2pfl.tests")
+
+
 def test_a_part_is_imported_when_it_is_loaded(install):
     install("acme", {"wave": "acme_sea.parts:WAVE"}, acme_sea="WAVE = 7\n")
     assert registry.load("p2pfl.tests", "wave") == 7

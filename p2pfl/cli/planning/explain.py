@@ -275,7 +275,7 @@ def _show_data(data: Mapping[str, Any], console: Console) -> None:
         console.print(table)
         return
     if not data["per_peer"]:
-        console.print(Text("Who has what is known to the learner alone", style="bold"))
+        console.print(Text("The learner reads data of its own", style="bold"))
         return
     table = grid("peer", "samples", "share", *(["classes", "label distance", ""] if data["classes"] else []))
     division = "each peer's own data" if data["split"] == "own" else f"split {data['split']}"

@@ -28,7 +28,6 @@ MAX_GRADED_PEERS = 1024
 
 def run(options: TopologyOptions) -> int:
     """Run ``p2pfl topology``."""
-    folders.add_present()
     topology = find(options)
     figures = facts(topology)
     if options.plot:
@@ -41,6 +40,7 @@ def find(options: TopologyOptions) -> graphs.Topology | graphs.Schedule:
     source = options.topology
     given = {key: getattr(options, key) for key in ("degree", "seed", "period")}
     if is_own(source) and not Path(source).is_file():
+        folders.add_present()
         return own_graph(source, peers=options.peers, options=given, key="topology")
     if Path(source).suffix or Path(source).is_file():
         return graphs.load(source)

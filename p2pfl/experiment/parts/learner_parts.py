@@ -29,7 +29,7 @@ from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.library_names import is_reference
 from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.models import check_name as check_model_name
-from p2pfl.learning.models import names_models
+from p2pfl.learning.models import names_models, read_row
 from p2pfl.learning.perceptron_learner import PerceptronLearner
 from p2pfl.learning.set_scores import choose_metrics, choose_score
 from p2pfl.learning.steps.augmentation import Augmentation
@@ -265,8 +265,11 @@ def _begin_with(made: Learner, pretrained: str, *, reference: str, peers: Sequen
             f"model.pretrained: {reference} returned {type(made).__name__}, which begins with a model of its own; "
             "return a p2pfl.ExternalLearner, or hand it the model by learning.learner.options"
         )
-    made.pretrained = pretrained
-    made.begin(peers)
+    if names_models(pretrained):
+        made.models = pretrained
+        made.begin(peers)
+    else:
+        made.initial = read_row(pretrained, layout=made.layout, dtype=made.dtype)
 
 
 def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:

@@ -26,7 +26,7 @@ class AuditOptions(OutputOptions, AccountingOptions, OwnTableOptions):
         None
     )
     trials: Annotated[int, Option("games of each player", "N", _trials)] = 20_000
-    forgotten: Annotated[bool, Option("of the directory of a replay: do its models tell who left?")] = False
+    forgotten: Annotated[bool, Option("EXPERIMENT is a replay's directory: do its models tell who left?")] = False
     out: Annotated[str | None, Option("where the page goes (default: a new directory under --runs)", "DIR")] = None
 
 

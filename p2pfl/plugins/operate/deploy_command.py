@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p2pfl.cli import folders
 from p2pfl.cli.experiments import trusts_code
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.operate.bundles.bundle_files import AUTHORITY
@@ -26,7 +25,6 @@ def deploy(options: DeployOptions) -> int:
     # Other commands of this folder need not wait for these.
     from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415
 
-    folders.add_present()
     trusted = trusts_code(options.experiment, agreed=options.trust_code)
     fleet = Fleet.open(options.experiment, out=Path(options.out), trust_code=trusted)
     now = dt.datetime.now(dt.UTC)

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import p2pfl
 from p2pfl import topology as graphs
+from p2pfl.cli.experiments import add_own_code
 from p2pfl.cli.folders import peer_started
 from p2pfl.cli.running.following import experiment_in, last_run
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, read
+from p2pfl.experiment.file.reading import draft, plain
 from p2pfl.experiment.parts.peer_graph import built, check_peers
 from p2pfl.network.peer.launch.brokers import access_of
 from p2pfl.network.transport import Transport, opened
@@ -91,6 +93,7 @@ def _read(
 ) -> _Device | None:
     """Read the experiment of the run that the peer would resume, and its graph: they need neither data nor model."""
     try:
+        add_own_code(plain(draft(source)), plain(draft(source, changes=changes)))
         experiment = read(source, changes=changes, trust_code=trust_code)
         if (file := _followed(experiment, peer=peer, runs=runs)) is not None:
             experiment = read(file, changes=changes, trust_code=trust_code)

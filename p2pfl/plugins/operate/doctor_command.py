@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from p2pfl.cli import folders
 from p2pfl.plugins.operate.checks.finding import Finding, Status, problem
 from p2pfl.plugins.operate.operate_commands import DoctorOptions
 
@@ -18,7 +17,6 @@ STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "problem": "bol
 
 def doctor(options: DoctorOptions) -> int:
     """Run the checks; return 1 if there is a problem."""
-    folders.add_present()
     findings = _examine(options)
     if options.json:
         counts = {f"{kind}s": sum(each.status == kind for each in findings) for kind in ("problem", "warning")}

@@ -44,7 +44,7 @@ class DeployOptions(JsonOptions, TrustOptions):
     ] = None
     renew: Annotated[
         list[str] | None,
-        Option("replace certificates of these, of broker or of authority", "NAME", nargs="+"),
+        Option("replace certificates of devices, broker or authority", "NAME", nargs="+"),
     ] = None
     reason: Annotated[str, Option("with --revoke: why, in one line")] = "revoked by the operator"
     apply: Annotated[bool, Option("change rounds, [learning], [topology] and roster of the running swarm")] = False

@@ -42,7 +42,7 @@ class ValueOptions(PageOptions, AccountingOptions, PeersOptions):
     one_table: ClassVar[str] = "let whoever may hold all tables run it, because no peer alone can value the others"
 
     method: Annotated[Literal["shapley", "banzhaf", "loo"], Option("")] = "shapley"
-    draws: Annotated[int, Option("draws with more than ten peers", "N", count)] = 200
+    draws: Annotated[int, Option("permutations or coalitions with more than ten peers", "N", count)] = 200
     metric: Annotated[str | None, Option("score (default: that of the summary)", "NAME")] = None
     credits: Annotated[int | None, Option("share whole credits by the positive values", "N", count)] = None
     key: Annotated[str | None, Option("private key that signs the credits", "FILE")] = None

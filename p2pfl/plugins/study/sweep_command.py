@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from p2pfl.cli import folders, tables, terminal
-from p2pfl.cli.experiments import check_owner, trusts_code
+from msgspec import to_builtins
+
+from p2pfl.cli import tables, terminal
+from p2pfl.cli.experiments import add_own_code, check_owner, trusts_code
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.file.reading import draft, read
 from p2pfl.plugins.study.study import (
@@ -30,10 +32,10 @@ from p2pfl.results.comparisons.exports import comparison_json
 
 def run(options: SweepOptions) -> int:
     """Run a sweep and print its table; return the exit status, 1 if a run failed."""
-    folders.add_present()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("a sweep does not work with torchrun, as --jobs starts its processes; leave torchrun out")
     study = study_of(options)
+    add_own_code(to_builtins(study))
     trusted = trusts_code(study.experiment, agreed=options.trust_code, name=options.name)
     if options.name is not None:
         check_owner(read(study.experiment, trust_code=trusted), options.name)

@@ -115,7 +115,7 @@ def estimate_remaining(swarm: Swarm) -> float | None:
     """
     learning = [peer for peer in swarm.peers.values() if peer.activity in {"learning", "waiting", "paused"}]
     usual = [peer.usual for peer in learning if peer.usual is not None]
-    left = max((swarm.rounds - peer.rounds for peer in learning), default=0)
+    left = swarm.rounds - min((peer.rounds for peer in learning), default=swarm.rounds)
     return left * statistics.median(usual) if usual and left > 0 else None
 
 
@@ -224,9 +224,9 @@ def _course_headline(swarm: Swarm, counts: Counter[Activity], *, now: float) -> 
 
 
 def _learning(swarm: Swarm, own: Sequence[PeerState], whose: str) -> str:
-    rounds = sorted(peer.rounds for peer in own)
-    of = f" of {swarm.rounds}" if swarm.rounds else ""
-    low, high = min(rounds[0] + 1, swarm.rounds or rounds[0] + 1), rounds[-1]
+    rounds, horizon = sorted(peer.rounds for peer in own), swarm.rounds
+    of = f" of {horizon}" if horizon else ""
+    low, high = min(rounds[0] + 1, horizon or rounds[0] + 1), rounds[-1]
     done = f"round {low}{of}" if high <= low else f"rounds {low} to {high}{of}"
     pace = f"; {usual}" if (usual := _pace(own)) else ""
     if own[0].since is None or all(peer.activity == "leaving" for peer in own):

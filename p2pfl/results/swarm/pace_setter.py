@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median_high, median_low
 
 from p2pfl.results.notices.kinds import STALLED_REMEDY
 from p2pfl.results.records import Record
@@ -60,7 +60,7 @@ def find_pace_setter(records: Mapping[str, Iterable[Record]]) -> PaceSetter | No
     ...     }
     ... )
     >>> print(f"{setter.peer} {setter.sentence}")  # doctest: +ELLIPSIS
-    cy holds up the others for 12 s a round: its models are late, though it trains as fast as they do; check its ...
+    cy holds up the others for 12 s a round: its models are later than its training explains; check its link, ...
     """
     rounds = {peer: tuple(each) for peer, each in records.items()}
     return _find_slow_trainer(rounds) or _find_slow_link(rounds)
@@ -73,7 +73,8 @@ def _find_slow_trainer(rounds: Mapping[str, Sequence[Record]]) -> PaceSetter | N
         return None
     slowest = max(means, key=means.__getitem__)
     trains, waits = means.pop(slowest)
-    usual, idle = (median(column) for column in zip(*means.values(), strict=True))
+    training, waiting = zip(*means.values(), strict=True)
+    usual, idle = median_high(training), median_low(waiting)  # two others must agree
     if not (trains > SLOW_FACTOR * usual and idle > trains / 2 > waits):
         return None
     return PaceSetter(
@@ -84,7 +85,7 @@ def _find_slow_trainer(rounds: Mapping[str, Sequence[Record]]) -> PaceSetter | N
 
 
 def _find_slow_link(rounds: Mapping[str, Sequence[Record]]) -> PaceSetter | None:
-    """Return the peer at the end of the waits of most others, though it trains as fast as they do."""
+    """Return the peer at the end of the waits of most others, which its training does not explain."""
     means = _means(rounds, least=MIN_ARRIVALS)
     if len(means) < MIN_COMPARED_PEERS:
         return None
@@ -97,14 +98,17 @@ def _find_slow_link(rounds: Mapping[str, Sequence[Record]]) -> PaceSetter | None
     ends = [name for name in first.blockers if degree[name] == max(degree.values(), default=0)]
     if len(ends) > 2:
         return None
+    witnesses = [peer for peer, names in waits.items() if ends[0] in names]
+    if len(ends) == len(witnesses) == 1:
+        ends += witnesses  # either of the two may be slow, or lie
     others = [mean for peer, mean in means.items() if peer not in ends]
-    usual, idle = (median(column) for column in zip(*others, strict=True))
-    if idle - max(0.0, means[ends[0]][0] - usual) <= max(STALLED_REMEDY, usual / 2):
+    usual, idle = (median_low(column) for column in zip(*others, strict=True))
+    if idle - max(0.0, max(means[name][0] for name in ends) - usual) <= max(STALLED_REMEDY, usual / 2):
         return None
     if len(ends) > 1:
         models, between = f"models between it and {ends[1]} are late", "check the link between them"
     else:
-        models, between = "its models are late, though it trains as fast as they do", "check its link"
+        models, between = "its models are later than its training explains", "check its link"
     return PaceSetter(
         ends[0],
         f"holds up the others for {idle:.2g} s a round: {models}; {between}, send less (compression.name), or set "

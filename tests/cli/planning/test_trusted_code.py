@@ -2,12 +2,14 @@
 
 import hashlib
 import re
+import subprocess
 import sys
 import typing
 
 import pytest
 
 import p2pfl as package
+from commands import DEADLINE
 from p2pfl.cli.command_catalogue import find, names
 from p2pfl.cli.options import TrustOptions
 
@@ -215,3 +217,20 @@ def test_code_that_the_policy_of_the_site_lists_by_its_digest_runs(p2pfl, place,
     said = p2pfl("privacy", "small.toml", "--name", "peer0", "--no-baselines", *options)
     assert evil.exists() is runs
     assert ("agree with --trust-code" in said.err) is not runs
+
+
+def test_modules_beside_a_file_that_names_no_code_are_not_imported(place):
+    for module in {*sys.stdlib_module_names, "networkx", "scipy", "torch"}:
+        (place / f"{module}.py").write_text("open('imported', 'w').close()\n")
+    command = [sys.executable, "-P", "-m", "p2pfl", "explain", "small.toml"]  # -P: as the installed command
+    explained = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert explained.returncode == 0, explained.stderr
+    assert not (place / "imported").exists()
+
+
+def test_modules_beside_a_file_that_names_code_come_after_installed_ones(p2pfl, place, monkeypatch):
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(place)])
+    (place / "evil.py").write_text("")
+    name_code(place, "model.name=evil:M")
+    p2pfl("explain", "evil.toml")
+    assert sys.path.index(str(place)) == len(sys.path) - 1

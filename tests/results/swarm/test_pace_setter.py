@@ -32,7 +32,7 @@ def test_a_peer_behind_a_slow_link_is_named_though_it_trains_as_fast_as_the_othe
     run = played(kind=kind, training=TrainingTimes(seconds=0.2), peers={"peer3": One(link=MOBILE)})
     setter = found(run)
     assert setter.peer == "peer3"
-    assert "its models are late, though it trains as fast as they do; check its link" in setter.sentence
+    assert "its models are later than its training explains; check its link" in setter.sentence
     assert [each for each in run.summary["advice"] if each.startswith("peer3 holds up the others for ")]
 
 
@@ -75,6 +75,19 @@ def test_two_peers_that_await_each_other_are_named_with_the_link_between_them():
     setter = find_pace_setter(records(waits))
     assert setter.peer == "ada"
     assert "models between it and bob are late; check the link between them" in setter.sentence
+
+
+def test_one_lying_peer_has_no_other_named_alone():
+    idle = records({"ada": [], "bob": [], "mallory": []}, waiting=0.2)
+    idle["mallory"] = records({"mallory": ["ada"]}, waiting=1e6)["mallory"]
+    assert find_pace_setter(idle) is None
+    setter = find_pace_setter(records({"ada": [], "bob": ["mallory"], "cy": ["mallory"], "mallory": ["ada"]}))
+    assert setter.peer == "ada"
+    assert "models between it and mallory are late" in setter.sentence
+    trains = {"ada": 2.0, "bob": 1.0, "mallory": 0.0}
+    apart = {peer: records({peer: []}, training=each, waiting=0.9)[peer] * 4 for peer, each in trains.items()}
+    apart["mallory"] = records({"mallory": []}, training=0.0, waiting=1e6)["mallory"] * 4
+    assert find_pace_setter(apart) is None
 
 
 def test_peers_that_nobody_knows_or_that_few_await_are_not_named():

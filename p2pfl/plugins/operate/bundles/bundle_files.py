@@ -30,6 +30,7 @@ CODE_KEYS = (
     "compression.name",
     "privacy.mode",
     "robustness.rule",
+    "attack.name",
 )
 """Keys that may name a class or function of the user's own."""
 
