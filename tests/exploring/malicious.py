@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -26,6 +27,8 @@ from p2pfl.network.protocol.wire.verdict_messages import (
 
 Letter = tuple[str, str, Message]
 """Sender, receiver, message."""
+
+Kind = TypeVar("Kind", Vote, Promise)
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,10 @@ class Malicious:
 
     def says(self, letters: Collection[Letter]) -> Iterator[Letter]:
         """Yield what it can send, given all messages that were sent."""
-        votes = {*self._votes(), *(vote for *_, message in letters for vote in _votes_in(message))}
-        promises = {message for *_, message in letters if isinstance(message, Promise)}
-        mine = {*self._promises(votes)}
-        said = [*self._votes(), *self._proposals(promises | mine, votes), *self._decisions(votes)]
+        votes = _ordered([*self._votes(), *(vote for *_, message in letters for vote in _votes_in(message))])
+        mine = _ordered(self._promises(votes))
+        promises = _ordered([*mine, *(message for *_, message in letters if isinstance(message, Promise))])
+        said = [*self._votes(), *self._proposals(promises, votes), *self._decisions(votes)]
         said += [Prepare(self.subject, ballot) for ballot in self.ballots if ballot.proposer == self.name]
         yield from ((self.name, to, message) for message in said for to in self.others)
         yield from ((self.name, each.ballot.proposer, each) for each in mine if each.ballot.proposer != self.name)
@@ -121,6 +124,11 @@ class Malicious:
                 decision = Decision(self.subject, value, tuple(vote for _, vote in sorted(few.items())))
                 if few and decision.holds(self.committee):
                     yield decision
+
+
+def _ordered(messages: Iterable[Kind]) -> list[Kind]:
+    """Return the different messages in an order that no hash decides, so that explorations are the same each time."""
+    return sorted({*messages}, key=repr)
 
 
 def _votes_in(message: Message) -> tuple[Vote, ...]:
