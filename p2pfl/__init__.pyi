@@ -66,6 +66,7 @@ from .experiment.modes import SecAgg as SecAgg
 from .experiment.resolving import plan as plan
 from .learning import ExternalLearner as ExternalLearner
 from .learning import Learner as Learner
+from .learning import OwnModel as OwnModel
 from .learning import TorchLearner as TorchLearner
 from .network import transport as transport
 from .network.peer import Peer as Peer

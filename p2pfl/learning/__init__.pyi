@@ -16,6 +16,7 @@ from .learner import Fitted as Fitted
 from .learner import Fitting as Fitting
 from .learner import Learner as Learner
 from .learner import Memory as Memory
+from .learner import OwnModel as OwnModel
 from .learner import Pools as Pools
 from .learner import Report as Report
 from .learner import Sloping as Sloping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Required, Self, TypedDict, Unpack, runtime_checkable
 
 from p2pfl.core.encodings import Ints
@@ -13,7 +13,7 @@ from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.tensors import torch
 from p2pfl.core.traits import LearnerTraits
-from p2pfl.data import Federation
+from p2pfl.data import Dataset, Federation
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.models import model_file_of, read_row
 from p2pfl.learning.set_scores import SetScore
@@ -494,6 +494,34 @@ class TrainRow(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class OwnModel:
+    """Model that a training loop of your own trains, for those who use its files.
+
+    Attributes
+    ----------
+    name
+        Name of a model of p2pfl, or ``package.module:name`` of a torch module, whose tensors are those of the layout.
+    data
+        Samples of the same form as those of the peers, one at least. Their description states how raw values become
+        features; the samples themselves are not saved.
+    options
+        Options of the model.
+
+    Examples
+    --------
+    >>> from p2pfl.data.data_description import Description, Field
+    >>> inputs = Description(columns=(Field("bar"), Field("rpm")))
+    >>> one = Dataset(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), classes=2, description=inputs)
+    >>> OwnModel("linear", one).data.shape
+    (2,)
+    """
+
+    name: str
+    data: Dataset
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
 class ExternalLearner(SequentialLearner):
     """Learner that calls a training loop, in any framework, for one row after the other.
 
@@ -510,6 +538,9 @@ class ExternalLearner(SequentialLearner):
         Function ``evaluate(row, peer) -> scores by name``; no scores if ``None``.
     layout
         Names and shapes of the tensors of a row; one tensor called ``row`` if ``None``.
+    describe
+        Function that returns the model, so that ``p2pfl predict`` and ``p2pfl export`` take its files. It is called
+        when a model is saved, and returns the same for all peers.
 
     Raises
     ------
@@ -536,7 +567,9 @@ class ExternalLearner(SequentialLearner):
         samples: Mapping[str, int] | Callable[[str], int],
         evaluate: Callable[[torch.Tensor, str], Mapping[str, float]] | None = None,
         layout: Layout | None = None,
+        describe: Callable[[], OwnModel] | None = None,
     ) -> None:
+        self.describe = describe
         self.layout = layout or Layout(("row",), ((start.numel(),),))
         if tuple(start.shape) != (self.layout.size,) or not start.is_floating_point():
             raise ModelError(

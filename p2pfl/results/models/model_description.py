@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from p2pfl.data import Dataset
 from p2pfl.data.data_description import Description, feature_names
 from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
-from p2pfl.learning.learner import KeepsPrivate
+from p2pfl.learning.learner import ExternalLearner, KeepsPrivate
 from p2pfl.results.saved_models import KEY
 
 VERSION = 1
@@ -41,23 +42,31 @@ def describe_model(plan: Plan) -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON values; empty for a user-defined learner, whose model and inputs only its owner knows.
+        JSON values; empty for a learner of the user's own that does not describe its model.
     """
     bare = plan.learner.bare
     if isinstance(bare, KeepsPrivate):
         return dict(bare.described())
+    if isinstance(bare, ExternalLearner) and bare.describe is not None:
+        own = bare.describe()
+        return _content(_built(own.name, own.options), own.data, name="data of its own")
     if not learner_traits(plan.learner).torch_model:
         return {}
-    dataset, experiment = plan.federation.dataset, plan.experiment
+    experiment = plan.experiment
+    about = _content(_model(plan), plan.federation.dataset, name=experiment.data.name, loss=experiment.learning.loss)
+    return about | {"constants": _constants(plan)}
+
+
+def _content(model: Mapping[str, Any], dataset: Dataset, *, name: str, loss: str | None = None) -> dict[str, Any]:
+    """Return the description of a model of samples, by the name of their data set."""
     description = dataset.description
-    usual = "squared_error" if dataset.classes is None else "cross_entropy"
     return {
         "version": VERSION,
-        "model": _model(plan),
-        "constants": _constants(plan),
+        "model": model,
+        "constants": None,
         "task": "regression" if dataset.classes is None else "classification",
-        "loss": experiment.learning.loss or usual,
-        "data": experiment.data.name,
+        "loss": loss or ("squared_error" if dataset.classes is None else "cross_entropy"),
+        "data": name,
         "inputs": describe_inputs(description, shape=dataset.shape, whole=not dataset.features.is_floating_point()),
         "outputs": {
             "classes": dataset.classes,
@@ -131,6 +140,9 @@ def _model(plan: Plan) -> dict[str, Any]:
     hidden: dict[str, Any] = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
     if plan.asked.algorithm.additive:
         hidden["rounds"] = experiment.horizon
-    # TOML has dates and infinity, JSON does not: they become text.
-    options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)
-    return {"name": model.name, "options": options} | ({} if model.norm is None else {"norm": model.norm})
+    return _built(model.name, {**model.options, **hidden}) | ({} if model.norm is None else {"norm": model.norm})
+
+
+def _built(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what builds a model. TOML has dates and infinity, JSON does not: they become text."""
+    return {"name": name, "options": json.loads(json.dumps(dict(options), default=str), parse_constant=str)}

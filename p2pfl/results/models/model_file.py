@@ -271,8 +271,8 @@ def _formula(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> Form
 def _read_content(path: Path, metadata: Mapping[str, str]) -> ModelContent:
     if KEY not in metadata:
         raise InputError(
-            f"{path} does not describe its inputs, as that of a helper, of a learner of your own, or of no round; name "
-            "the model of another peer"
+            f"{path} does not describe its inputs, as that of a helper, of no round, or of a learner of your own; name "
+            "the model of another peer, or let your learner describe its model"
         )
     try:
         about = msgspec.json.decode(metadata[KEY], type=ModelContent)
