@@ -18,7 +18,7 @@ from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting, uncounted_start
 from p2pfl.experiment.approval import consent_problems
-from p2pfl.experiment.file.own_code import references, unlisted_code
+from p2pfl.experiment.file.own_code import LIBRARIES, named_modules, unlisted_code
 from p2pfl.experiment.file.reading import check, draft, plain
 from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.site_policy import policy_paths, read_policy
@@ -135,8 +135,9 @@ def trusts_code(
 
 
 def add_own_code(*tables: Mapping[str, Any]) -> None:
-    """Let modules be imported from the present folder if one of the tables names code, as only then they are needed."""
-    if any(map(references, tables)):
+    """Let modules be imported from the present folder if one of the tables names code that may lie there."""
+    named = [module for table in tables for module in named_modules(table)]
+    if {*named} - LIBRARIES:
         folders.add_present()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ from p2pfl.core.errors import InputError, P2PFLError
 
 REFERENCE = re.compile(r"([^\W\d][\w.]*):[^\W\d]\w*")
 """A ``package.module:name``; nothing else is imported."""
+
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Environment variable with which Python leaves the present folder, and that of a script, out of its path."""
 
 
 def import_callable(
@@ -229,3 +233,21 @@ def pause_collection() -> Iterator[None]:
             gc.freeze()
         if on:
             gc.enable()
+
+
+@contextlib.contextmanager
+def search_no_present_folder() -> Iterator[None]:
+    """Let Python processes that start meanwhile begin without the present folder on their path.
+
+    multiprocessing starts them by ``python -c``, which searches that folder before the standard library. Then it hands
+    them the path of this process.
+    """
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before

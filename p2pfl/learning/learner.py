@@ -503,8 +503,8 @@ class OwnModel:
     name
         Name of a model of p2pfl, or ``package.module:name`` of a torch module, whose tensors are those of the layout.
     data
-        Samples of the same form as those of the peers, one at least. Their description states how raw values become
-        features; the samples themselves are not saved.
+        Samples of the same form as those of the peers. Their description states how raw values become features; the
+        samples themselves are not saved.
     options
         Options of the model.
 
@@ -539,8 +539,9 @@ class ExternalLearner(SequentialLearner):
     layout
         Names and shapes of the tensors of a row; one tensor called ``row`` if ``None``.
     describe
-        Function that returns the model, so that ``p2pfl predict`` and ``p2pfl export`` take its files. It is called
-        when a model is saved, and returns the same for all peers.
+        Function that returns the model, the same for all peers, so that ``p2pfl predict`` and ``p2pfl export`` take its
+        files. It may be called several times, before and after training. The names and shapes of ``layout`` are those
+        of the module, and the scaling is that of the loop: ``data.scale`` does not reach it.
 
     Raises
     ------

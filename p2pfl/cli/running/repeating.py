@@ -122,9 +122,11 @@ def check_trust(folder: Path, *, trust: bool, command: str) -> None:
             "agree with --trust-code"
         )
     terminal.note(f"p2pfl: runs {source}, as --trust-code agrees")
-    sys.path.insert(0, str(kept.resolve() if files else Path.cwd()))
     if files:
+        sys.path.insert(0, str(kept.resolve()))
         sys.dont_write_bytecode = True  # the directory stays as it was received
+    else:
+        folders.add_present()
 
 
 def _own_modules(folder: Path) -> tuple[str, ...]:

@@ -96,6 +96,7 @@ def _read(
         add_own_code(plain(draft(source)), plain(draft(source, changes=changes)))
         experiment = read(source, changes=changes, trust_code=trust_code)
         if (file := _followed(experiment, peer=peer, runs=runs)) is not None:
+            add_own_code(plain(draft(file, changes=changes)))
             experiment = read(file, changes=changes, trust_code=trust_code)
         graph = built(experiment)
         check_peers(experiment, graph.peers, () if peer is None else (peer,))

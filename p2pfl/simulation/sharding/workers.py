@@ -27,6 +27,7 @@ from torch.distributed import (  # type: ignore[attr-defined] # exported without
 from torch.distributed.rendezvous import rendezvous
 
 from p2pfl.core.errors import InputError, P2PFLError, RunError
+from p2pfl.core.imports import search_no_present_folder
 from p2pfl.core.process import cores
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.composition import Composition
@@ -199,7 +200,8 @@ def _start_workers(
             for rank in range(1, workers):
                 task = Task(str(path), rank, workers, experiment, follow, options)
                 crew.processes.append(context.Process(target=_work, args=(task,), daemon=True, name=f"p2pfl {rank}"))
-                crew.processes[-1].start()
+                with search_no_present_folder():
+                    crew.processes[-1].start()
             crew.wait(store)
             _take_gpu(0)
             yield connect(store, rank=0, size=workers, local=workers, missing=crew.find_failure)

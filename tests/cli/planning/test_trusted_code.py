@@ -219,13 +219,29 @@ def test_code_that_the_policy_of_the_site_lists_by_its_digest_runs(p2pfl, place,
     assert ("agree with --trust-code" in said.err) is not runs
 
 
-def test_modules_beside_a_file_that_names_no_code_are_not_imported(place):
+LEARNING = {"explain": (), "run": ("--no-baselines",), "simulate": ("--no-baselines", "--workers", "2")}
+"""Commands that begin one process or several, and their options."""
+
+INSTALLED = "import sys; sys.path.pop(0); from p2pfl.cli import main; sys.exit(main())"
+"""The installed command, whose path begins without the present folder, although Python has no option -P."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", LEARNING)
+def test_modules_beside_a_file_that_names_no_code_are_not_imported(place, command):
     for module in {*sys.stdlib_module_names, "networkx", "scipy", "torch"}:
-        (place / f"{module}.py").write_text("open('imported', 'w').close()\n")
-    command = [sys.executable, "-P", "-m", "p2pfl", "explain", "small.toml"]  # -P: as the installed command
-    explained = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert explained.returncode == 0, explained.stderr
-    assert not (place / "imported").exists()
+        (place / f"{module}.py").write_text(f"open('imported-{module}', 'w').close()\n")
+    line = [sys.executable, "-c", INSTALLED, command, "small.toml", "--set", "rounds=1", *LEARNING[command]]
+    done = subprocess.run(line, cwd=place, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not [*place.glob("imported-*")]
+
+
+def test_names_of_models_of_libraries_do_not_open_the_present_folder(p2pfl, place, monkeypatch):
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(place)])
+    name_code(place, "model.name=timm:resnet18")
+    p2pfl("explain", "evil.toml")
+    assert str(place) not in sys.path
 
 
 def test_modules_beside_a_file_that_names_code_come_after_installed_ones(p2pfl, place, monkeypatch):

@@ -14,6 +14,8 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
+from p2pfl.core.imports import search_no_present_folder
+
 PEERS = "p2pfl.network.peer.launch.preload"
 """Module that imports what the processes of peers need."""
 
@@ -26,12 +28,13 @@ def start(*modules: str) -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*(modules or (PEERS,))])
-    resource_tracker.ensure_running()  # or it would be started inside, and lift the mask
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with search_no_present_folder():
+        resource_tracker.ensure_running()  # or it would be started inside, and lift the mask
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
 
