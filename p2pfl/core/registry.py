@@ -85,7 +85,10 @@ def _entries(group: str) -> dict[str, list[EntryPoint]]:
 
 def _is_in_last_folder(entry: EntryPoint) -> bool:
     """Return whether the package of an entry point lies in the present folder, and that is the last of the path."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was removed
+        return False
     return sys.path[-1:] == [str(here)] and entry.dist is not None and Path(str(entry.dist.locate_file(""))) == here
 
 

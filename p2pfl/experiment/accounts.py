@@ -309,12 +309,12 @@ def file_states(experiment: Experiment, peers: Iterable[str]) -> dict[str, tuple
     """
     states = dict[str, tuple[int, int]]()
     for peer, path in data_files(experiment, peers).items():
-        found = list[os.stat_result]()
+        stats = list[os.stat_result]()
         for each in (path, path.with_name(f"{path.name}-wal")):
             with suppress(OSError):  # SQLite deletes its log, and a file may be replaced at this moment
-                found.append(each.stat())
-        if found:
-            states[peer] = sum(each.st_size for each in found), max(each.st_mtime_ns for each in found)
+                stats.append(each.stat())
+        if stats:
+            states[peer] = sum(each.st_size for each in stats), max(each.st_mtime_ns for each in stats)
     return states
 
 

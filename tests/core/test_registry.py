@@ -48,6 +48,14 @@ def test_a_package_in_the_present_folder_registers_nothing_where_code_of_a_file_
     assert not registry.find_entry_points("p2pfl.tests")
 
 
+def test_parts_are_there_for_a_process_whose_folder_was_removed(install, tmp_path, monkeypatch):
+    install("acme", {"wave": "acme_sea.parts:WAVE"}, acme_sea="WAVE = 7\n")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert [*registry.find_entry_points("p2pfl.tests")] == ["wave"]
+
+
 def test_a_part_is_imported_when_it_is_loaded(install):
     install("acme", {"wave": "acme_sea.parts:WAVE"}, acme_sea="WAVE = 7\n")
     assert registry.load("p2pfl.tests", "wave") == 7

@@ -21,7 +21,7 @@ FAULTS = (*WITHHELD, "failures", "two reports")
 """Faults: these, false failures of every other attempt, and signed reports that contradict each other."""
 
 MEMBERS = 4
-"""Of which one may be malicious."""
+"""Fewest members of an attempt of which one may be malicious."""
 
 
 @dataclass

@@ -190,7 +190,7 @@ class Watch:
         return ledgers.final if isinstance(ledgers, WatchedBooks) and ledgers.conserving else None
 
     def moved(self, name: str) -> dict[int, Row]:
-        """What has entered a peer's row, by the round in which it did."""
+        """Return what has entered a peer's row, by the round in which it did."""
         ledgers = self.peers[name].session.ledgers
         return ledgers.entered.moved if isinstance(ledgers, WatchedBooks) else {}
 
@@ -325,7 +325,7 @@ class WatchedBooks(PeerLedgers):
     owner: Peer
     entered: Entered
     round: int = 0
-    """That of the gossip step which was opened last."""
+    """Round of the gossip step that was opened last."""
     final: dict[str, dict[GossipStep, Row]] | None = None
     """The flows in the row at its end."""
 

@@ -12,7 +12,7 @@ from p2pfl.network.protocol.wire.messages import FlowStatement
 
 @dataclass
 class Entered:
-    """What has entered a row for good: flows by partner and exchange, and their sum by the round in which they did."""
+    """Flows that have entered a row for good, by partner and exchange, and their sum by round."""
 
     net: dict[str, dict[GossipStep, Row]] = field(default_factory=dict)
     moved: dict[int, Row] = field(default_factory=dict)

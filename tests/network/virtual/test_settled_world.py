@@ -48,7 +48,7 @@ def test_members_that_give_up_while_others_begin_a_ballot_are_found(monkeypatch,
 
 
 INSIDERS = {"acceptances": 53, "reports": 5, "decisions": 29, "failures": 58, "two reports": 148}
-"""By fault, a seed of an insider that has it, and without which the others are connected."""
+"""Seeds by the fault of their insider, without which the other members are connected."""
 
 
 @pytest.mark.parametrize("fault", INSIDERS)
