@@ -19,7 +19,6 @@ from p2pfl.experiment import read
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.hardened import configuration
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.packages import device_kinds
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.privacy.keys.key_requests import DeviceRequest, request
 
@@ -53,9 +52,7 @@ def fleet(tmp_path, monkeypatch):
 
 def written(fleet, **how):
     wheel = Path("p2pfl_mqtt-0.3.0-py3-none-any.whl")
-    fleet.write(
-        brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW, **how
-    )
+    fleet.write(brokers=["mqtts://127.0.0.1:8883"], machines=[], wheel=wheel, now=NOW, **how)
     return fleet
 
 
