@@ -100,14 +100,32 @@ def trusts_code(
 ) -> bool:
     """Return whether the code that an experiment names may run; it is printed if it may because the user agrees.
 
+    Nothing is imported. ``agreed`` says whether the user has agreed with ``--trust-code``; for all else see
+    :func:`find_unlisted`.
+    """
+    unlisted = find_unlisted(source, changes=changes, name=name, reviews=reviews)
+    if agreed:
+        note_code(unlisted)
+    return agreed or not unlisted
+
+
+def note_code(names: Sequence[str]) -> None:
+    """Print code that runs because the user agrees."""
+    if names:
+        terminal.note(f"p2pfl: runs {', '.join(names)}, as --trust-code agrees")
+
+
+def find_unlisted(
+    source: str | Path, *, changes: Sequence[str] = (), name: str | None = None, reviews: bool = False
+) -> list[str]:
+    """Return code that an experiment names, and that no policy of its data lists, to which the user may agree.
+
     Nothing is imported.
 
     Parameters
     ----------
     source, changes
         The experiment, and changes of its keys.
-    agreed
-        Whether the user has agreed with ``--trust-code``.
     name
         The one peer whose data are here; ``None`` if those of all are.
     reviews
@@ -130,9 +148,7 @@ def trusts_code(
             f"{next(iter(paths.values()))} does not list code that {source} names: {', '.join(unlisted)}; leave it "
             "out, or ask the officer to add it"
         )
-    if unlisted and agreed:
-        terminal.note(f"p2pfl: runs {', '.join(unlisted)}, as --trust-code agrees")
-    return agreed or not unlisted
+    return unlisted
 
 
 def add_own_code(*tables: Mapping[str, Any]) -> None:

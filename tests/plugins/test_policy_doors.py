@@ -8,6 +8,7 @@ import pytest
 import p2pfl as package
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.approval import approve, write_approval
+from p2pfl.experiment.file.own_code import OwnCode
 from p2pfl.experiment.site_policy import read_policy
 from p2pfl.network.peer.launch.in_loop import live
 from p2pfl.network.transport import MemoryTransport
@@ -91,12 +92,34 @@ def test_a_command_uses_no_data_against_their_policy(p2pfl, ward, door):
     assert used(ward) == []
 
 
-@pytest.mark.slow
 def test_a_sweep_uses_no_data_against_their_policy(p2pfl, ward):
     said = p2pfl("sweep", "ward.toml", "--seeds", "1", "--over", "rounds=2,3", "--jobs", "1")
-    assert said.status == 1
-    assert f"{ward / 'policy.toml'} {MODELS.format('glm')}" in said.err
+    assert said.status == 2
+    assert f"rounds=2: seed 0: {ward / 'policy.toml'} {MODELS.format('glm')}" in said.err
     assert used(ward) == []
+
+
+def test_a_setting_of_a_sweep_that_the_policy_refuses_is_named_before_any_runs(p2pfl, private_ward):
+    (private_ward / "policy.toml").write_text("epsilon = 1.0\n")
+    changes = ("--over", "privacy.epsilon=0.5,2.0", "--seeds", "3", "--jobs", "1")
+    said = p2pfl("sweep", "ward.toml", *changes)
+    assert said.status == 2
+    assert "1 of 2 settings cannot run, so nothing was started: privacy.epsilon=2.0: seed 0: " in said.err
+    assert "policy.toml allows privacy.epsilon = 1, not 2; lower it" in said.err
+    assert not [*private_ward.glob("runs/*")]
+
+
+def test_each_setting_of_a_sweep_may_name_the_code_that_the_policy_lists(p2pfl, ward):
+    for module in ("agreed", "other"):
+        (ward / f"{module}.py").write_text("M = print\n")
+    digest = OwnCode(ward, {"agreed.py": b"M = print\n"}).digest
+    (ward / "policy.toml").write_text(f'[code]\n"agreed:M" = "{digest}"\n')
+    save(ward, "agreed:M")
+    said = p2pfl("sweep", "ward.toml", "--seeds", "1", "--over", "learning.loss=agreed:M,other:M", "--jobs", "1")
+    assert said.status == 2
+    assert "1 of 2 settings cannot run" in said.err
+    assert "learning.loss=other:M: " in said.err
+    assert "policy.toml does not list code that ward.toml names: other:M (SHA-256" in said.err
 
 
 @pytest.mark.parametrize("door", CALLS)
