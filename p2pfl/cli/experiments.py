@@ -138,8 +138,7 @@ def find_unlisted(
     """
     drafts = [draft(source), *([draft(source, changes=changes)] if changes else [])]
     add_own_code(*map(plain, drafts))
-    peers = drafts[-1].topology.peers
-    names = [name] if name is not None else [] if reviews else _names(peers)
+    names = [name] if name is not None else [] if reviews else _names(drafts[-1])
     paths = policy_paths(drafts[-1], names)
     listed = {code: digest for path in paths.values() for code, digest in read_policy(path).code.items()}
     unlisted = list(dict.fromkeys(code for each in drafts for code in unlisted_code(plain(each), listed)))
@@ -158,8 +157,11 @@ def add_own_code(*tables: Mapping[str, Any]) -> None:
         search(Path.cwd())
 
 
-def _names(peers: int | Sequence[str]) -> list[str]:
-    """Return the names of the peers of a graph that nobody has made yet."""
+def _names(experiment: Experiment) -> list[str]:
+    """Return names that peers may have, without calling a function that makes their graph: it may name any owner."""
+    if experiment.topology.files:
+        return [*peers_of(experiment)]
+    peers = experiment.topology.peers
     return [f"peer{number}" for number in range(peers)] if isinstance(peers, int) else [*peers]
 
 
