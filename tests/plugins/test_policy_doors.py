@@ -14,28 +14,10 @@ from p2pfl.network.peer.launch.in_loop import live
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.valuation import valuation
-from p2pfl.privacy.keys import Identity, SeededSource, key_text
 from p2pfl.results.spending.account_file import AccountFile
+from wards import FOR_CARE, OFFICER, WARDS, write_tables
 
-EXPERIMENT = """
-name = "ward"
-rounds = 2
-[topology]
-kind = "complete"
-peers = 3
-[data]
-name = "table"
-[data.options]
-path = "{peer}.csv"
-target = "low"
-columns = { age = "number", weight = "number", low = [0, 1] }
-[model]
-name = "MODEL"
-[privacy]
-mode = "pairwise"
-"""
 PEERS = ("peer0", "peer1", "peer2")
-OFFICER = Identity.generate(SeededSource(7), peer="officer")
 MODELS = 'allows the models cox, not "{}"; choose one of these'
 COMMANDS = {
     "run": (),
@@ -67,16 +49,14 @@ CALLS = {
 @pytest.fixture
 def ward(place):
     """A folder with the tables of three peers, an experiment and a policy that refuses its model."""
-    for peer, name in enumerate(PEERS):
-        rows = [f"{20 + (7 * row + peer) % 17},{50 + row % 13},{int((row + peer) % 3 == 0)}" for row in range(40)]
-        (place / f"{name}.csv").write_text("\n".join(["age,weight,low", *rows]) + "\n")
+    write_tables(place, PEERS)
     save(place)
     (place / "policy.toml").write_text('models = ["cox"]\n')
     return place
 
 
 def save(place, model="glm"):
-    (place / "ward.toml").write_text(EXPERIMENT.replace("MODEL", model))
+    (place / "ward.toml").write_text(WARDS.replace("MODEL", model))
 
 
 def used(place):
@@ -204,7 +184,7 @@ mask_graph = "complete"
 def private_ward(ward):
     """The ward with one more peer, and a private model whose noise is calibrated."""
     (ward / "peer3.csv").write_bytes((ward / "peer0.csv").read_bytes())
-    text = EXPERIMENT.partition("[model]")[0].replace("rounds = 2", "rounds = 1").replace("peers = 3", "peers = 4")
+    text = WARDS.partition("[model]")[0].replace("rounds = 2", "rounds = 1").replace("peers = 3", "peers = 4")
     (ward / "ward.toml").write_text(text + PRIVATE)
     approve_all(ward)
     return ward
@@ -212,10 +192,7 @@ def private_ward(ward):
 
 def approve_all(ward):
     """Let the officer approve the experiment of the ward, and return the path of the approval."""
-    (ward / "policy.toml").write_text(
-        f'officer = "{key_text(OFFICER.public)}"\n'
-        '[purposes.care]\nlegal_basis = "Art. 9(2)(h) GDPR"\nretention = "10 years"\n'
-    )
+    (ward / "policy.toml").write_text(FOR_CARE)
     experiment, policy = read(ward / "ward.toml"), read_policy(ward / "policy.toml")
     given = approve(experiment, policy, OFFICER, peers=["north"], purpose="care", today=dt.date(2026, 1, 1))
     return write_approval(given, ward / "policy.toml")

@@ -7,44 +7,18 @@ from unittest import mock
 import pytest
 
 from p2pfl.core.errors import InputError
-from p2pfl.privacy.keys import Identity, SeededSource, key_text
+from wards import FOR_CARE, OFFICER, WARDS, write_tables
 
-OFFICER = Identity.generate(SeededSource(7), peer="officer")
-EXPERIMENT = """
-name = "ward"
-[topology]
-kind = "complete"
-peers = 3
-[data]
-name = "table"
-[data.options]
-path = "{peer}.csv"
-target = "low"
-columns = { age = "number", low = [0, 1] }
-[model]
-name = "glm"
-options = { family = "binomial" }
-[privacy]
-mode = "pairwise"
-[transport]
-broker = "mqtt://127.0.0.1:1"
-"""
-POLICY = f"""
-officer = "{key_text(OFFICER.public)}"
-models = ["glm"]
-[purposes.care]
-legal_basis = "Art. 9(2)(h) GDPR"
-retention = "10 years"
-"""
+POLICY = f'models = ["glm"]{FOR_CARE}'
 SIGN = ("approve", "ward.toml", "--name", "peer0", "--key", "officer.pem", "--purpose", "care")
 
 
 @pytest.fixture
 def site(place):
     """A site with the table of its one peer, its policy and its officer's key."""
-    rows = [f"{20 + number % 17},{int(number % 3 == 0)}" for number in range(40)]
-    (place / "peer0.csv").write_text("\n".join(["age,low", *rows]))
-    (place / "ward.toml").write_text(EXPERIMENT)
+    write_tables(place, ["peer0"])
+    broker = '[transport]\nbroker = "mqtt://127.0.0.1:1"\n'
+    (place / "ward.toml").write_text(WARDS.replace("MODEL", "glm") + broker)
     (place / "policy.toml").write_text(POLICY)
     OFFICER.save(place / "officer.pem")
     return place
@@ -73,7 +47,7 @@ def test_a_peer_begins_only_with_an_approval(p2pfl, planned):
 
 
 def test_each_refusal_is_one_sentence(p2pfl, planned, site):
-    (site / "policy.toml").write_text('models = ["cox"]\ncolumns = ["low"]\nuntil = 2020-01-01\n')
+    (site / "policy.toml").write_text('models = ["cox"]\ncolumns = ["low", "weight"]\nuntil = 2020-01-01\n')
     said = p2pfl("peer", "ward.toml", "--name", "peer0")
     assert said.status == 2
     lines = said.err.splitlines()
