@@ -140,14 +140,17 @@ def find_unlisted(
     add_own_code(*map(plain, drafts))
     names = [name] if name is not None else [] if reviews else _names(drafts[-1])
     paths = policy_paths(drafts[-1], names)
-    listed = {code: digest for path in paths.values() for code, digest in read_policy(path).code.items()}
-    unlisted = list(dict.fromkeys(code for each in drafts for code in unlisted_code(plain(each), listed)))
-    if unlisted and paths and not reviews:
-        raise InputError(
-            f"{next(iter(paths.values()))} does not list code that {source} names: {', '.join(unlisted)}; leave it "
-            "out, or ask the officer to add it"
-        )
-    return unlisted
+    for path in [*dict.fromkeys(paths.values())] or [None]:  # each owner's policy lists the code, or there is none
+        listed = {} if path is None else read_policy(path).code
+        unlisted = list(dict.fromkeys(code for each in drafts for code in unlisted_code(plain(each), listed)))
+        if unlisted and path is not None and not reviews:
+            raise InputError(
+                f"{path} does not list code that {source} names: {', '.join(unlisted)}; leave it out, or ask the "
+                "officer to add it"
+            )
+        if unlisted:
+            return unlisted
+    return []
 
 
 def add_own_code(*tables: Mapping[str, Any]) -> None:

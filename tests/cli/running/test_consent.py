@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from p2pfl.core.errors import InputError
+from p2pfl.experiment.file.own_code import OwnCode
 from wards import FOR_CARE, OFFICER, WARDS, write_tables
 
 POLICY = f'models = ["glm"]{FOR_CARE}'
@@ -100,6 +101,23 @@ def test_the_policy_of_peers_that_a_graph_file_names_decides_which_code_runs(p2p
     assert said.status == 2
     assert "policy.toml does not list code that ward.toml names: evil:f (SHA-256" in said.err
     assert not marker.exists()
+
+
+@pytest.mark.plugin("exact")
+def test_code_runs_only_if_the_policy_of_each_owner_lists_it(p2pfl, site):
+    text = f"open({str(site / 'imported')!r}, 'w')\n"
+    (site / "evil.py").write_text(text)
+    for name in ("peer0", "peer1"):
+        (site / name).mkdir()
+        (site / name / "table.csv").write_bytes((site / "peer0.csv").read_bytes())
+    listed = OwnCode(site, {"evil.py": text.encode()}).digest
+    (site / "peer0" / "policy.toml").write_text(f'[code]\n"evil:f" = "{listed}"\n')
+    (site / "peer1" / "policy.toml").write_text("least = 5\n")
+    changes = ("topology.peers=2", "data.options.path={peer}/table.csv", "model.name=evil:f")
+    said = p2pfl("run", "ward.toml", *(each for change in changes for each in ("--set", change)))
+    assert said.status == 2
+    assert "peer1/policy.toml does not list code that ward.toml names: evil:f (SHA-256" in said.err
+    assert not (site / "imported").exists()
 
 
 def test_an_operator_who_can_change_the_policy_is_told(p2pfl, planned, site):
