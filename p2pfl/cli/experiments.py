@@ -140,7 +140,8 @@ def find_unlisted(
     add_own_code(*map(plain, drafts))
     names = [name] if name is not None else [] if reviews else _names(drafts[-1])
     paths = policy_paths(drafts[-1], names)
-    for path in [*dict.fromkeys(paths.values())] or [None]:  # each owner's policy lists the code, or there is none
+    policies: list[Path | None] = [*dict.fromkeys(paths.values())]
+    for path in policies or [None]:  # the policy of each owner must list the code
         listed = {} if path is None else read_policy(path).code
         unlisted = list(dict.fromkeys(code for each in drafts for code in unlisted_code(plain(each), listed)))
         if unlisted and path is not None and not reviews:
