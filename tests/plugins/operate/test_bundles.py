@@ -227,6 +227,9 @@ def test_no_lock_of_small_boards_brings_cuda_and_all_that_p2pfl_needs_is_in_it()
         ({"learning": {"schedule": "StepLR"}}, True),
         ({"learning": {"loss": "binary_cross_entropy"}}, True),
         ({"compression": {"name": "bfloat16"}}, False),
+        ({"data": {"name": "vertical"}, "model": {"name": "glm"}}, False),
+        ({"data": {"name": "diabetes", "split": "columns"}, "model": {"name": "kernel"}}, False),
+        ({"data": {"name": "vertical"}, "model": {"name": "split_network"}}, True),
         ({"data": {"name": "own:load"}}, True),  # which may import it
     ],
 )
