@@ -18,7 +18,6 @@ from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.packages import (
     LOCKS,
     MACHINES,
-    device_kinds,
     extras,
     locked_requirements,
     torch_requirement,
@@ -128,7 +127,7 @@ def test_a_file_that_would_replace_one_of_the_bundle_is_refused(place, name):
     (place / "plant.toml").write_text(PLANT.replace("[model]", f'[model]\npretrained = "{name}"'))
     fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
     with pytest.raises(InputError, match="has the name of another file of a bundle; rename it"):
-        fleet.write(brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW)
+        fleet.write(brokers=["mqtts://127.0.0.1:8883"], machines=[], wheel=wheel, now=NOW)
     assert not fleet.out.exists()
 
 
