@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
@@ -29,8 +28,8 @@ from p2pfl.network.virtual.virtual_network import (
 )
 from p2pfl.network.virtual.virtual_network import Conditions as ForecastConditions
 
-Log = Callable[[str, str, str, str], None]
-"""Function ``log(kind, who, topic, detail)`` that takes every event."""
+Log = Callable[[str, str, str, str | bytes], None]
+"""Function ``log(kind, who, topic, detail)`` that takes every event; the detail of a message is its payload."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class FaultyLoop(VirtualLoop):
     def time(self) -> float:
         """Return the time on the clock of the running peer."""
         clock = self._clocks.get(WHO.get())
-        return self.now if clock is None else clock.shows(self.now)
+        return self.now if clock is None else clock.offset + clock.rate * self.now
 
     def call_at(  # type: ignore[override] # mypy's stub ties the arguments to the callback
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -107,7 +106,7 @@ class FaultyLoop(VirtualLoop):
         if who in self._paused:
             self._paused[who].append(handle)
             return
-        super().run_callback(handle)
+        handle._run()
         self.events += 1
         if self.after is not None:
             self.after(who)
@@ -238,7 +237,7 @@ class FaultyTransport(WorldTransport):
 
     def accept(self, who: str, topic: str, data: bytes, *, retain: bool) -> None:
         """Accept a message at the broker."""
-        self.log("accept", who, topic, f"{len(data)} {zlib.crc32(data):08x}")
+        self.log("accept", who, topic, data)
         self.received(who, topic, data)
         super().accept(who, topic, data, retain=retain)
 
@@ -298,7 +297,8 @@ class FaultyChannel(WorldChannel):
         """Publish, and return when the acknowledgement arrives."""
         check_publish(topic, data, limit=self.limit)
         self.check()
-        self.transport.note(self.who, bytes(data))
+        data = bytes(data)
+        self.transport.note(self.who, data)
         await super().publish(topic, data, retain=retain)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
@@ -309,7 +309,7 @@ class FaultyChannel(WorldChannel):
     def receive(self, message: Message) -> None:
         """Receive a message over the connection."""
         if not self.ended:
-            self.transport.log("hear", self.who, message.topic, f"{zlib.crc32(message.data):08x}")
+            self.transport.log("hear", self.who, message.topic, message.data)
         super().receive(message)
 
     def lose_power(self) -> None:
