@@ -1,7 +1,7 @@
 """Proof of fine-tuning a language model without a server: eight peers, one shared base, LoRA, masks, a death.
 
     python -m benchmarks.language --text FILE --gguf FILE [--adapters factors] [--rounds 3] [--steps 4] [--seed 7]
-        [--device cuda] [--bits 4] [--held-out all] [--rows simulated live killed private]
+        [--device cuda] [--bits 4] [--held-out all] [--rows simulated live killed private rare]
     python -m benchmarks.language --text FILE --tiny
 
 Peers have consecutive parts of a text. The base is that of a GGUF file, such as SmolLM2-135M of the package
@@ -12,12 +12,14 @@ Text that nobody trained on is the peer's own, or with ``--held-out all`` that o
   of averaging the factors of the adapters;
 - ``live``: bytes, and the largest difference of a parameter of live peers from those of the simulation;
 - ``killed``: perplexity of the others after a live peer is killed in the middle;
-- ``private``: perplexity and guarantee with noise.
+- ``private``: perplexity and guarantee with noise;
+- ``rare``: the mean loss after rounds of gossip DiLoCo by pairs, relative to that by all-reduce, at equal tokens.
 """
 
 import argparse
 import asyncio
 import json
+import statistics
 import sys
 import tempfile
 import warnings
@@ -33,7 +35,7 @@ from p2pfl.privacy.keys import FIRST, SeededSource
 
 PEERS = 8
 TARGETS = ["q_proj", "v_proj"]
-ROWS = ["simulated", "live", "killed", "private"]
+ROWS = ["simulated", "live", "killed", "private", "rare"]
 
 
 class Task(NamedTuple):
@@ -234,7 +236,29 @@ def prove(task: Task, options: argparse.Namespace) -> dict[str, Any]:
         per_peer = noisy.summary["per_peer"].items()
         scored(f"epsilon {options.epsilon:g}", {peer: each["together"] for peer, each in per_peer})
         figures |= {name: noisy.summary["privacy"][name] for name in ("epsilon", "statement")}
+    if "rare" in options.rows:
+        figures["rare"] = rare(task, parts(task, **chosen), options)
     return figures
+
+
+def rare(
+    task: Task, data: Mapping[str, Mapping[str, torch.Tensor]], options: argparse.Namespace
+) -> Mapping[str, Mapping[str, float]]:
+    """Return by way the mean loss of all peers, relative to the first way, and the bytes a peer and round."""
+    complete, pairs, one = p2pfl.topology.complete(options.peers), p2pfl.topology.base(options.peers), p2pfl.Gossip(1)
+    nesterov = p2pfl.DiLoCo(one, global_rate=0.7, momentum=0.5)
+    noloco = p2pfl.DiLoCo(one, global_rate=0.7, momentum=0.5, nesterov=False)
+    found: dict[str, dict[str, float]] = {}
+    ways = {"all-reduce": (nesterov, complete), "NoLoCo, pairs": (noloco, pairs), "pairs": (nesterov, pairs)}
+    for name, (algorithm, graph) in ways.items():
+        learner = learner_of(task, data, options)
+        run = p2pfl.simulate(algorithm, learner, graph, rounds=options.rounds, seed=options.seed, baselines=False)
+        last = max(record.round for record in run.metrics)
+        loss = statistics.fmean(record.scores["loss"] for record in run.metrics if record.round == last)
+        found[name] = {"loss": loss, "bytes": run.summary["bytes_sent"] / options.peers / options.rounds}
+        found[name]["relative"] = loss / found["all-reduce"]["loss"] - 1
+        shown(f"{name}: {found[name]}")
+    return found
 
 
 def shown(text: str) -> None:

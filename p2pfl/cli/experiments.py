@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p2pfl.cli import folders, terminal
+from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import PeerOptions, SimulateOptions
 from p2pfl.cli.options import ExperimentOptions, OwnTableOptions, ReviewOptions
 from p2pfl.core.errors import InputError
@@ -19,6 +19,7 @@ from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting, uncounted_start
 from p2pfl.experiment.approval import consent_problems
 from p2pfl.experiment.file.own_code import LIBRARIES, named_modules, unlisted_code
+from p2pfl.experiment.file.own_modules import search
 from p2pfl.experiment.file.reading import check, draft, plain
 from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.site_policy import policy_paths, read_policy
@@ -135,10 +136,10 @@ def trusts_code(
 
 
 def add_own_code(*tables: Mapping[str, Any]) -> None:
-    """Let modules be imported from the present folder if one of the tables names code that may lie there."""
+    """Look for modules in the present folder if one of the tables names code that may lie there."""
     named = [module for table in tables for module in named_modules(table)]
     if {*named} - LIBRARIES:
-        folders.add_present()
+        search(Path.cwd())
 
 
 def _names(peers: int | Sequence[str]) -> list[str]:

@@ -27,11 +27,10 @@ Factors = namedtuple("Factors", ["Q", "R"])
 class dtype:  # noqa: N801 -- torch's name
     """Type of numbers; there is one object of each."""
 
-    def __init__(self, name, array=None):
-        self.name, self.is_floating_point, self.is_complex, self.itemsize = name, "float" in name, False, 2
-        if array is not None:
-            self.array = np.dtype(array)
-            self.itemsize = self.array.itemsize
+    def __init__(self, name, array):
+        self.name, self.is_floating_point, self.is_complex = name, "float" in name, False
+        self.array = np.dtype(array)
+        self.itemsize = self.array.itemsize
 
     def __repr__(self):
         return f"torch.{self.name}"
@@ -44,10 +43,12 @@ float16, float32, float64 = dtype("float16", "f2"), dtype("float32", "f4"), dtyp
 int8, int16, int32, int64 = dtype("int8", "i1"), dtype("int16", "i2"), dtype("int32", "i4"), dtype("int64", "i8")
 uint8, uint16, uint32, uint64 = (dtype(f"uint{8 * n}", f"u{n}") for n in (1, 2, 4, 8))
 bool = dtype("bool", "?")
-bfloat16 = dtype("bfloat16")  # numpy has no such numbers
+BRAIN = np.dtype([("bfloat16", "<u2")])
+"""Bits of bfloat16, the upper half of float32: numpy has no such numbers, so they only move and convert."""
+bfloat16 = dtype("bfloat16", BRAIN)
 TYPES = {
     each.array: each
-    for each in (float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool)
+    for each in (float16, float32, float64, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool)
 }
 WHOLE, REAL = np.dtype("i8"), np.dtype("f4")
 
@@ -137,6 +138,17 @@ def _divide(a, b):
     return Tensor(np.true_divide(a, b, dtype=a.dtype if a.dtype.kind == "f" else REAL))
 
 
+def _convert(array, kind):
+    """Return the numbers of an array in another type; to bfloat16, halves round to the even neighbour."""
+    if array.dtype == BRAIN:
+        array = (array.view("<u2").astype("<u4") << 16).view("<f4")
+    if kind != BRAIN:
+        return array.astype(kind)
+    bits = array.astype("<f4").view("<u4")
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(array), bits >> 16 | 0x40, rounded).astype("<u2").view(BRAIN)  # NaN becomes a quiet one
+
+
 def _axes(dim):
     return tuple(dim) if isinstance(dim, list) else dim
 
@@ -207,7 +219,7 @@ class Tensor:
         return self.array.itemsize
 
     def is_floating_point(self):
-        return self.array.dtype.kind == "f"
+        return self.dtype.is_floating_point
 
     def is_complex(self):
         return self.array.dtype.kind == "c"
@@ -256,7 +268,7 @@ class Tensor:
             dtype = each.dtype if isinstance(each, Tensor) else each if isinstance(each, globals()["dtype"]) else dtype
         with np.errstate(all="ignore"):
             kind = self.array.dtype if dtype is None else dtype.array
-            return self if kind == self.array.dtype and not copy else Tensor(self.array.astype(kind))
+            return self if kind == self.array.dtype and not copy else Tensor(_convert(self.array, kind))
 
     def double(self):
         return self.to(float64)
@@ -772,7 +784,7 @@ def log_softmax(values, dim):
 
 
 def finfo(kind):
-    return np.finfo(kind.array)
+    return SimpleNamespace(max=float.fromhex("0x1.fep127")) if kind is bfloat16 else np.finfo(kind.array)
 
 
 def iinfo(kind):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.core import numpy_tensors
+from p2pfl.core import codecs, numpy_tensors
 
 ROWS = np.random.default_rng(7).normal(size=(3, 4)).astype(np.float32)
 
@@ -126,6 +126,12 @@ EXPRESSIONS = (
     "x.clone().mul_(i)",
     "t.maximum(x, -x)",
     "x.to(t.float64).to(t.float16)",
+    "x.to(t.bfloat16).float()",
+    "(x.double() * 1e300).to(t.bfloat16).to(t.float64)",
+    "i.to(t.bfloat16).to(t.int64)",
+    "x.sum().to(t.bfloat16).float()",
+    "x.T.to(t.bfloat16)[1:, 0].to(t.float16)",
+    "x.to(t.bfloat16).view(t.uint8)",
     "x.new_full((2,), 1)",
     "x.new_zeros(2, dtype=t.int64)",
 )
@@ -179,6 +185,44 @@ def test_numbers_that_repeat_cannot_be_written_and_others_can():
             row.expand(3, -1).add_(1)
         row.expand(1, -1).add_(1)
         assert row.tolist() == [[1, 1]]
+
+
+def test_every_bfloat16_is_the_float32_that_torch_has_and_returns_to_the_same_bits():
+    bits = np.arange(2**16, dtype=np.uint16)
+    ours = numpy_tensors.from_numpy(bits).view(numpy_tensors.bfloat16).float()
+    theirs = torch.from_numpy(bits).view(torch.bfloat16).float()
+    assert np.array_equal(ours.numpy().view(np.uint32), theirs.numpy().view(np.uint32))  # NaN bit for bit
+    back = ours.to(numpy_tensors.bfloat16).view(numpy_tensors.uint16).numpy()
+    quiet = np.where(np.isnan(ours.numpy()), bits | 0x40, bits)
+    assert np.array_equal(back, quiet)
+
+
+def test_float32_of_any_bits_rounds_to_the_bfloat16_of_torch():
+    middles = np.arange(2**16, dtype=np.uint32)[:, None] << 16  # each bfloat16, and what lies around the next half
+    near = (middles + np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)).ravel()
+    drawn = np.random.default_rng(7).integers(0, 2**32, size=2**21, dtype=np.uint32)
+    values = np.concatenate([near, drawn]).view(np.float32)
+    ours = numpy_tensors.from_numpy(values).to(numpy_tensors.bfloat16).view(numpy_tensors.uint16).numpy()
+    theirs = torch.from_numpy(values).to(torch.bfloat16).view(torch.uint16).numpy()
+    unknown = np.isnan(values)
+    assert unknown.any()
+    assert np.array_equal(ours[~unknown], theirs[~unknown])
+    upper = values.view(np.uint32) >> 16
+    assert np.array_equal(ours[unknown], upper[unknown] | 0x40)  # sign and upper payload stay; torch's kernels differ
+
+
+def test_the_codec_of_bfloat16_sends_the_bytes_that_torch_sends(monkeypatch):
+    rows = np.random.default_rng(3).normal(size=(2, 33)).astype(np.float32) * np.float32(1e37)
+    sent = []
+    for library in (numpy_tensors, torch):
+        monkeypatch.setattr(codecs, "torch", library)
+        left, coded = codecs.encode_rows(
+            codecs.Half("bfloat16"), library.from_numpy(rows), at=codecs.At(("a", "b"), 0, 0)
+        )
+        bytes_sent = coded.data(1)
+        assert coded.read(bytes_sent, sender="b").tolist() == left[1].tolist()
+        sent.append((bytes_sent.tolist(), left.tolist()))
+    assert sent[0] == sent[1]
 
 
 def test_what_is_missing_says_so():

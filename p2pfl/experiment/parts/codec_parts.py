@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from p2pfl.core.codecs import Codec, Zstd, size
 from p2pfl.core.errors import ExperimentError, InputError
-from p2pfl.core.tensors import TORCH_INSTALLED, needs_torch, torch
+from p2pfl.core.tensors import torch
 from p2pfl.experiment.catalogue import CODECS, codec_traits
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import CompressionSettings, Experiment, Number
@@ -56,8 +56,6 @@ def codec(experiment: Experiment, *, length: int, dtype: torch.dtype) -> Codec |
     ------
     ExperimentError
         The encoded model is not smaller than the model itself.
-    ModelError
-        The numbers need torch, which is not installed.
 
     Examples
     --------
@@ -71,8 +69,6 @@ def codec(experiment: Experiment, *, length: int, dtype: torch.dtype) -> Codec |
         Zstd()
     if wanted.name == "none":
         return None
-    if wanted.name == "bfloat16" and not TORCH_INSTALLED:
-        raise needs_torch('compression.name = "bfloat16"')
     options = {key: value for key, value in codec_options(wanted).items() if key not in DIFFERENCE_OPTIONS}
     try:
         made: Codec = CODECS.make(wanted.name, options | {"kind": wanted.name, "seed": experiment.seed})

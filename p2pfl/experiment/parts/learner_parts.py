@@ -136,7 +136,6 @@ def find_torch_key(experiment: Experiment) -> str | None:
         f'learning.device = "{learning.device}"': learning.device not in {"auto", "cpu"},
         'learning.dtype = "mixed"': learning.dtype == "mixed",
         f'learning.loss = "{learning.loss}"': learning.loss not in {None, "cross_entropy", "squared_error"},
-        'compression.name = "bfloat16"': experiment.compression.name == "bfloat16",
     }
     keys = [key for key, wanted in needed.items() if wanted]
     return keys[0] if keys else find_optimiser_key(learning.optimizer, learning.options, schedule)

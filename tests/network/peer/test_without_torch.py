@@ -73,6 +73,7 @@ def test_peers_without_torch_end_where_the_simulation_with_torch_ends(tmp_path):
         "CHOCO": ["learning.algorithm=choco", "compression.name=top_k"],
         "coordinate-wise median": ["robustness.rule=median", "learning.weighted=false", "gossip.steps=1"],
         "few bits": ["compression.name=quantise"],
+        "bfloat16": ["compression.name=bfloat16"],
         "warm-up, clipped gradients": ["learning.schedule.warmup=5", "learning.max_norm=0.3"],
     }
     _, found = run(tmp_path, [{"table": SMALL, "changes": changes} for changes in cases.values()])
@@ -149,7 +150,6 @@ def test_a_plan_that_needs_torch_is_refused_by_the_key_and_rooms_of_others_are_l
         'model.name = "cnn"': ["model.name=cnn", "model.hidden=[]"],
         'learning.optimizer = "adam"': ["learning.optimizer=adam"],
         "learning.options.momentum": ["learning.options={momentum=0.9}"],
-        'compression.name = "bfloat16"': ["compression.name=bfloat16"],
         "learning.example_noise": ["learning.example_noise=1.0", "learning.max_norm=1.0"],
     }
     table = SMALL | {"topology": {"kind": "ring", "peers": 6}}

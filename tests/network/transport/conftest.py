@@ -12,6 +12,7 @@ from p2pfl.network.transport.folder import FolderTransport
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.memory import MemoryTransport
 from p2pfl.network.transport.mqtt import MqttTransport
+from p2pfl.network.transport.topic_prefix import PrefixedTransport
 
 COUNTER = itertools.count()
 
@@ -138,7 +139,10 @@ def websocket_url(tmp_path_factory):
         "memory that lasts",
         "folder",
         "folder that lasts",
+        "memory below a prefix",
+        "folder below a prefix",
         "mosquitto",
+        "mosquitto below a prefix that lasts",
         "mosquitto that lasts",
         "mosquitto with MQTT 5",
         "mosquitto with TLS",
@@ -148,7 +152,10 @@ def websocket_url(tmp_path_factory):
 )
 def transport(request):
     kind, separator, _ = request.param.partition(" that lasts")
+    kind, below, _ = kind.partition(" below a prefix")
     made = make_transport(kind, request)
+    if below:
+        made = PrefixedTransport(made, "plant7/hall.2/")
     return LastingTransport([made]) if separator else made
 
 

@@ -190,6 +190,18 @@ def test_a_second_experiment_changes_nothing_of_the_first_and_devices_keep_their
     assert len([*x509.load_pem_x509_crl((first.out / "broker" / "revoked.pem").read_bytes())]) == 1
 
 
+def test_access_lists_and_experiments_of_bundles_have_the_prefix_of_all_topics(place):
+    text = (place / "plant.toml").read_text()
+    (place / "plant.toml").write_text(text.replace("[transport]", '[transport]\nprefix = "plant7/"'))
+    fleet = bundles(place)
+    topics = [line.split()[-1] for line in (fleet.out / "broker" / "acl").read_text().splitlines() if "topic" in line]
+    assert len(topics) > len(PEERS)
+    assert all(topic.startswith("plant7/p2pfl/v1/plant/") for topic in topics)
+    for peer in PEERS:
+        [file] = (fleet.out / peer).glob("*.toml")
+        assert tomllib.loads(file.read_text())["transport"]["prefix"] == "plant7/"
+
+
 def test_nobody_is_a_peer_of_one_experiment_and_an_observer_of_another(place):
     """A certificate for a name gives its rights in all swarms of the broker."""
     text = (place / "plant.toml").read_text() + '\n[telemetry]\nshare = "health"\n'

@@ -226,7 +226,7 @@ def test_no_lock_of_small_boards_brings_cuda_and_all_that_p2pfl_needs_is_in_it()
         ({"learning": {"options": {"momentum": 0.9}}}, True),
         ({"learning": {"schedule": "StepLR"}}, True),
         ({"learning": {"loss": "binary_cross_entropy"}}, True),
-        ({"compression": {"name": "bfloat16"}}, True),
+        ({"compression": {"name": "bfloat16"}}, False),
         ({"data": {"name": "own:load"}}, True),  # which may import it
     ],
 )

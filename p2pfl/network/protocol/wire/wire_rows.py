@@ -267,8 +267,6 @@ def read_row(message: ModelMessage, *, trailer: Trailer = CHECKSUM, largest: int
         raise DecodeError(f"the head of the model does not fit into its {len(view)} bytes")
     head = _head(view[4:start])
     start += -start % ALIGNMENT
-    if head.dtype == "bfloat16" and not TORCH_INSTALLED:
-        raise DecodeError("the model has numbers of type bfloat16, which need torch; run pip install torch to read it")
     dtype = DTYPES[head.dtype]
     size = head.length * dtype.itemsize
     if head.zstd and size > largest:
@@ -303,12 +301,14 @@ def _expand(data: memoryview, *, size: int) -> bytes:
 
 
 def _numbers(message: bytearray | memoryview, dtype: torch.dtype, *, length: int, start: int) -> Rows:
-    """Return finite numbers as a view into the message, ``[P]``."""
+    """Return finite numbers as a view into the message, or of bfloat16 without torch as a copy, ``[P]``."""
     if length == 0:
         return torch.empty(0, dtype=dtype)
     if memoryview(message).readonly:  # torch wants to write
         message = bytearray(message)
     row = torch.frombuffer(message, dtype=dtype, count=length, offset=start)  # [P]
+    if dtype is torch.bfloat16 and not TORCH_INSTALLED:
+        row = row.to(torch.float32)  # numpy computes nothing with the others
     if dtype.is_floating_point and not _finite(row):
         raise DecodeError("the model contains NaN or infinity")
     return row

@@ -378,7 +378,7 @@ class Fleet:
         for folder, where in zip(folders, addresses, strict=True):
             hosts += configure(
                 folder,
-                rights=rights(self.experiment.name),
+                rights=rights(self.experiment.name, prefix=self.experiment.transport.prefix),
                 peers=(),
                 certified=(*self.peers, *self.observers, OPERATOR),
                 host="127.0.0.1" if where.here else "0.0.0.0",  # noqa: S104 (clients need a certificate)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from effort import MANY
 from model_messages import message_of
+from p2pfl.core import numpy_tensors
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.neighbourhood import Released
@@ -35,11 +36,16 @@ def test_a_row_of_every_type_survives_the_wire(dtype):
     assert (head.round, head.step, head.grid, head.mass) == (3, 1, 20, 1.5)
 
 
-def test_numbers_that_only_torch_has_are_refused_without_it(monkeypatch):
-    sent = message(torch.ones(10, dtype=torch.bfloat16))
+def test_bfloat16_is_read_without_torch_as_float32(monkeypatch):
+    row = torch.tensor([1.0, -0.0, 3.0e38, 1e-40]).bfloat16()
+    sent, hostile = message(row), message(torch.full((3,), torch.nan, dtype=torch.bfloat16))
     monkeypatch.setattr(wire_rows, "TORCH_INSTALLED", False)
-    with pytest.raises(DecodeError, match="bfloat16, which need torch"):
-        read_row(sent)
+    monkeypatch.setattr(wire_rows, "torch", numpy_tensors)
+    monkeypatch.setitem(DTYPES, "bfloat16", numpy_tensors.bfloat16)
+    head, read, _ = read_row(sent)
+    assert (head.dtype, read.dtype, read.tolist()) == ("bfloat16", numpy_tensors.float32, row.tolist())
+    with pytest.raises(DecodeError, match="NaN or infinity"):
+        read_row(hostile)
 
 
 def test_the_numbers_are_read_where_they_lie():
