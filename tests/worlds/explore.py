@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -48,7 +48,11 @@ def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS, insiders: 
     patience = plan.experiment.transport.patience
     faults = history(seed, peers=plan.topology.peers, patience=patience, kinds=kinds)
     bad = insiders and wanted.settles and len(plan.topology.peers) >= MEMBERS
-    return World(seed, wanted, plan, faults, insider=insider(seed, plan.topology.peers) if bad else None).run()
+    liar = insider(seed, plan.topology.peers) if bad else None
+    if liar is not None and liar.fault == "sample numbers":
+        wanted = replace(wanted, changes=(*wanted.changes, "learning.weighted=true"))
+        plan = plans.of(wanted, seed=seed)
+    return World(seed, wanted, plan, faults, insider=liar).run()
 
 
 def explored(seeds: Iterable[int], *, insiders: bool = False, plans: Plans | None = None) -> Iterator[Outcome]:

@@ -150,6 +150,8 @@ class Watch:
 
     def arrived(self, name: str, sender: Life, delivery: Delivery) -> None:
         """Compare a row that a mailbox keeps with what its sender sent in that exchange."""
+        if self.insider is not None and self.insider.peer == sender[0]:
+            return
         if self.rows.get((sender, delivery.gossip_step)) != zlib.crc32(raw(delivery.row)):
             self.fail(f"{name} kept a row of {sender} for exchange {delivery.gossip_step} that {sender} did not send")
 

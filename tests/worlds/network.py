@@ -203,6 +203,8 @@ class FaultyTransport(WorldTransport):
         """By peer, everything that it has published, if recorded: other messages are forged."""
         self.received: Callable[[str, str, bytes], None] = lambda _who, _topic, _data: None
         """Function called with each accepted message."""
+        self.meddle: Callable[[str, str], tuple[float, float]] = lambda _who, _topic: (0.0, 0.0)
+        """Function that returns by how much a malicious broker delays a delivery, and when it repeats it."""
         self._down = -1.0  # time at which the broker is up again
         for restart in restarts:
             loop.call_at(restart.at, self._restart, restart, context=NOBODY)
@@ -264,7 +266,10 @@ class FaultyTransport(WorldTransport):
             if overtaking and not repeated:
                 self.counts["overtaken"] += 1
             if came < math.inf:
-                self.loop.call_at(came, channel.receive, message, context=NOBODY)
+                held, repeated_after = self.meddle(channel.who, message.topic)
+                self.loop.call_at(came + held, channel.receive, message, context=NOBODY)
+                if repeated_after:
+                    self.loop.call_at(came + repeated_after, channel.receive, message, context=NOBODY)
 
     def _restart(self, restart: Restart) -> None:
         self.counts["broker restarts"] += 1
@@ -297,9 +302,9 @@ class FaultyChannel(WorldChannel):
         """Publish, and return when the acknowledgement arrives."""
         check_publish(topic, data, limit=self.limit)
         self.check()
-        data = bytes(data)
-        self.transport.note(self.who, data)
-        await super().publish(topic, data, retain=retain)
+        payload = bytes(data)
+        self.transport.note(self.who, payload)
+        await super().publish(topic, payload, retain=retain)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
         """Schedule what the network does at a time, if ever."""
@@ -309,7 +314,7 @@ class FaultyChannel(WorldChannel):
     def receive(self, message: Message) -> None:
         """Receive a message over the connection."""
         if not self.ended:
-            self.transport.log("hear", self.who, message.topic, message.data)
+            self.transport.log("hear", self.who, message.topic, bytes(message.data))
         super().receive(message)
 
     def lose_power(self) -> None:

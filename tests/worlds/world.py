@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import zlib
 from collections import Counter, deque
 from contextvars import Context
@@ -154,6 +155,10 @@ class World:
         self.transport.received = self._overhear
         self.transport.said = said = dict[str, set[bytes]]()
         self.watch = Watch(said, settles=setting.settles, insider=insider)
+        if insider is not None:
+            self.transport.meddle = insider.meddle
+            self.faults[f"insiders: {insider.fault}"] += 1
+            self.faults["insiders that collude with the broker"] += insider.colludes
         self.source = SeededSource(seed)
         names = plan.topology.peers
         self.identities = {name: FastIdentity.generate(self.source, peer=name) for name in names}
@@ -189,6 +194,7 @@ class World:
         """Let it happen."""
         self.loop.after = self._after
         failure = ""
+        gc.disable()  # asynchronous generators that it finds run callbacks, when other worlds of the process decide
         try:
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
                 try:
@@ -197,6 +203,8 @@ class World:
                     self.loop.after = None
         except (InvariantError, StuckError) as error:
             failure = str(error)
+        finally:
+            gc.enable()
         return Outcome(
             self.seed,
             self.setting,
@@ -439,6 +447,6 @@ class World:
                 agreed=agreed,
                 belated=self.watch.belated,
                 settled=self.watch.settled,
-                insider="" if self.watch.insider is None else self.watch.insider.peer,
+                insider=self.watch.insider,
             )
         )
