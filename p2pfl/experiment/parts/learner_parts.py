@@ -124,11 +124,14 @@ def find_torch_key(experiment: Experiment) -> str | None:
     'model.name = "cnn"'
     """
     learning, model, schedule = experiment.learning, experiment.model, experiment.learning.scheduling.name
+    if (divided := partitioning(experiment.data)) is not None:
+        known = divided.traits.numpy_models
+        key = f'model.name = "{model.name}"' if known else name_of(experiment.data)
+        return None if model.name in known else key
     exact = find_entry_points("p2pfl.models").get(model.name)
     by_numpy = model.name in {"linear", "mlp"} or (exact is not None and exact.value.startswith(EXACT))
     needed = {
         f'model.name = "{model.name}"': not by_numpy,
-        name_of(experiment.data): bool(name_of(experiment.data)),
         "model.frozen": bool(model.frozen),
         "model.norm": model.norm is not None,
         "learning.example_noise": bool(learning.example_noise),
