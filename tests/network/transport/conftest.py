@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certificates import certificate, write
+from certificates import certificate, revocations, write
 from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, run_program
 from p2pfl.network.transport.folder import FolderTransport
 from p2pfl.network.transport.lasting import LastingTransport
@@ -19,7 +19,10 @@ COUNTER = itertools.count()
 
 @dataclass(frozen=True)
 class Certificates:
-    """A CA, what it signed for the broker and for a peer, a CA of others, and certificates too early and late."""
+    """A CA, what it signed for the broker and for a peer, a CA of others, and certificates too early and late.
+
+    A broker with the list of revoked certificates refuses those of a peer in ``refused``, each for a reason.
+    """
 
     ca: Path
     broker: Path
@@ -29,6 +32,8 @@ class Certificates:
     stranger: Path
     early: Path
     late: Path
+    refused: dict[str, Path]
+    revoked: Path
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +46,14 @@ def certificates(tmp_path_factory):
     )
     early = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], begins=2110)
     late = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], ends=2021)
+    mine = {"key": keys["peer"], "issuer": ca.subject, "issuer_key": keys["ca"]}
+    others = {"key": keys["peer"], "issuer": ca.subject, "issuer_key": keys["stranger"]}
+    refused = {
+        "revoked": certificate("peer", **mine),
+        "expired": certificate("peer", **mine, ends=2021),
+        "not valid yet": certificate("peer", **mine, begins=2110),
+        "of another authority": certificate("peer", **others),
+    }
     return Certificates(
         ca=write(folder, "ca.pem", ca),
         broker=write(folder, "broker.pem", broker),
@@ -50,6 +63,8 @@ def certificates(tmp_path_factory):
         stranger=write(folder, "stranger.pem", certificate("another CA", key=keys["stranger"], ca=True)),
         early=write(folder, "early.pem", early),
         late=write(folder, "late.pem", late),
+        refused={why: write(folder, f"{why}.pem".replace(" ", "-"), each) for why, each in refused.items()},
+        revoked=revocations(folder, refused["revoked"], issuer=ca.subject, issuer_key=keys["ca"]),
     )
 
 
