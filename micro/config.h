@@ -16,11 +16,12 @@
 #define MICRO_UNITS 106
 #define MICRO_LAYERS 3
 #define MICRO_FACTS 2048
+#define MICRO_PREFIX ""
 #endif
 
 #define MICRO_NAME 23   /* bytes of a peer's name with its end */
 #define MICRO_SWARM 41  /* bytes of the name of a run with its end */
-#define MICRO_TOPIC 112 /* "p2pfl/v1/SWARM/peer/NAME/in/NAME" and its end */
+#define MICRO_TOPIC (111 + sizeof MICRO_PREFIX) /* MICRO_PREFIX "p2pfl/v1/SWARM/peer/NAME/in/NAME" and its end */
 
 struct micro_neighbour_config {
     const char *name;

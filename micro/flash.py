@@ -228,6 +228,7 @@ def _board_identity(parts: BoardParts, identity: bytes | None) -> bytes:
 
 def _limits(parts: BoardParts) -> Iterator[str]:
     """Yield the sizes of arrays."""
+    yield f'#define MICRO_PREFIX "{parts.resolved.experiment.transport.prefix}"'
     yield f"#define MICRO_PARAMETERS {parts.learner.layout.size}"
     yield f"#define MICRO_NEIGHBOURS {len(parts.weights)}"
     yield f"#define MICRO_SAMPLES {len(parts.targets)}"

@@ -47,7 +47,7 @@ static void note(struct micro_peer *p, const char *sentence) {
 
 /* Write a place below the topic of a peer; the configuration bounds all parts. */
 static char *topic(struct micro_peer *p, char *out, const char *owner, const char *place, const char *sender) {
-    size_t at = text_add(out, 0, "p2pfl/v1/");
+    size_t at = text_add(out, 0, MICRO_PREFIX "p2pfl/v1/");
     at = text_add(out, at, p->c->swarm);
     at = text_add(out, at, "/peer/");
     at = text_add(out, at, owner);

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 import time
 from pathlib import Path
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.file.own_code import accept
+from p2pfl.experiment.file.own_modules import search
 from p2pfl.experiment.file.reading import flat_without_folders, read_kept
 from p2pfl.results.lock import PEER_LOCK, RUN_LOCK, alive
 
 
-def add_present() -> None:
-    """Let modules be imported from the present folder, where a ``package.module:name`` of the user's own is.
+def accept_present(*references: str) -> None:
+    """Let each ``package.module:name`` be imported from the present folder, because the user names it in a command.
 
-    The folder comes last, so that a module in it never replaces an installed one.
+    A module there never replaces an installed one.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    search(Path.cwd())
+    accept([reference.partition(":")[0] for reference in references if ":" in reference])
 
 
 def new(runs: str, name: str, *, suffix: str = "") -> Path:

@@ -73,11 +73,11 @@ def _configure(options: BrokerOptions, folder: Path) -> int:
     from p2pfl.topology.graph import NAME  # noqa: PLC0415
 
     port = 8883 if options.port is None else options.port
-    swarm, peers = "+", tuple[str, ...]()
+    swarm, prefix, peers = "+", "", tuple[str, ...]()
     if options.experiment:
         trusted = trusts_code(options.experiment, agreed=options.trust_code)
         experiment = read(options.experiment, trust_code=trusted)  # neither model nor data need be here
-        swarm, peers = experiment.name, built(experiment).peers
+        swarm, prefix, peers = experiment.name, experiment.transport.prefix, built(experiment).peers
     elif options.observer:
         raise InputError("--observer makes passwords, which go with those of peers; name the EXPERIMENT as well")
     for name in options.observer:
@@ -86,7 +86,14 @@ def _configure(options: BrokerOptions, folder: Path) -> int:
                 f"{name!a:.40} cannot be an observer; use 1 to 22 letters, digits, _ and -, and no name of a peer"
             )
     names = [*peers, *options.observer]
-    named = configure(folder, rights=rights(swarm), peers=names, host=options.host, public=options.public, port=port)
+    named = configure(
+        folder,
+        rights=rights(swarm, prefix=prefix),
+        peers=names,
+        host=options.host,
+        public=options.public,
+        port=port,
+    )
     print(f"mosquitto -c {folder / 'mosquitto.conf'}")
     print(f"its certificate is for {', '.join(named)}: name other hosts with --public", file=sys.stderr)
     if (wall := find_closed_folder(folder)) is not None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,9 +17,8 @@ from p2pfl.core.imports import describe_error
 def find_entry_points(group: str) -> Mapping[str, EntryPoint]:
     """Return the entry points of a group by name, sorted.
 
-    Nothing is imported. An entry point whose module does not exist is left out, and so is one of a package in the
-    present folder if that is the last of the path, where commands put it for code that an experiment names. If several
-    packages register a name, that of p2pfl wins; without one of p2pfl, :func:`load` refuses the name.
+    Nothing is imported. An entry point whose module does not exist is left out. If several packages register a name,
+    that of p2pfl wins; without one of p2pfl, :func:`load` refuses the name.
 
     Parameters
     ----------
@@ -76,20 +73,10 @@ def resolve(reference: str) -> Any:
 def _entries(group: str) -> dict[str, list[EntryPoint]]:
     """Return the different entry points of each name, those of p2pfl first."""
     entries: dict[str, list[EntryPoint]] = {}
-    installed = [entry for entry in entry_points(group=group) if not _is_in_last_folder(entry)]
-    for entry in sorted(installed, key=lambda entry: (entry.name, not _is_own(entry), entry.value)):
+    for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, not _is_own(entry), entry.value)):
         if _exists(entry.module) and entry not in entries.get(entry.name, []):
             entries.setdefault(entry.name, []).append(entry)
     return entries
-
-
-def _is_in_last_folder(entry: EntryPoint) -> bool:
-    """Return whether the package of an entry point lies in the present folder, and that is the last of the path."""
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:  # it was removed
-        return False
-    return sys.path[-1:] == [str(here)] and entry.dist is not None and Path(str(entry.dist.locate_file(""))) == here
 
 
 def _is_own(entry: EntryPoint) -> bool:

@@ -46,6 +46,7 @@ CONTENTS = (
 
 OF_THE_SITE = (
     "transport.broker",
+    "transport.prefix",
     "transport.certificate",
     "transport.key",
     "transport.credentials",

@@ -39,6 +39,10 @@ Reference = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,22}\Z")]
 """Name of a peer."""
 
+_PREFIX = 'levels of A-Z a-z 0-9 . _ : @ = ~ -, each with a slash behind it, of 64 characters in all, such as "plant7/"'
+Prefix = Annotated[str, Meta(pattern=r"^([A-Za-z0-9._:@=~-]+/)*\Z", max_length=64, description=_PREFIX)]
+"""Beginning of topics: levels without wildcards, which end in a slash each."""
+
 File = Annotated[str, Meta(min_length=1)]
 """A path."""
 
@@ -193,6 +197,8 @@ class TransportSettings(Section, frozen=True):
     broker
         ``embedded``, or a URL with ``mqtt``, ``mqtts``, ``ws``, ``wss``, ``file`` (a shared folder) or a scheme of a
         package. From a list, a peer uses the first that accepts it.
+    prefix
+        Beginning of all topics, such as ``plant7/``, where a broker permits no others; the same for all peers.
     credentials
         TOML file with ``user`` and ``password``, or a folder of ``NAME.toml``; by default the environment's
         ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD``.
@@ -227,6 +233,7 @@ class TransportSettings(Section, frozen=True):
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
+    prefix: Prefix = ""
     credentials: str | None = None
     ca: str | None = None
     certificate: str | None = None

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from p2pfl.cli.folders import add_present
 from p2pfl.core import registry
 from p2pfl.core.errors import InputError
 
@@ -36,16 +35,6 @@ def test_names_are_sorted_and_nothing_is_imported(install):
     install("acme", {"wave": "acme_sea.parts:WAVE", "anchor": "acme_sea.parts:ANCHOR"}, acme_sea="")
     assert [*registry.find_entry_points("p2pfl.tests")] == ["anchor", "wave"]
     assert "acme_sea" not in sys.modules
-
-
-def test_a_package_in_the_present_folder_registers_nothing_where_code_of_a_file_may_be(install, tmp_path, monkeypatch):
-    install("acme", {"wave": "acme_sea.parts:WAVE"}, acme_sea="WAVE = 7\n")
-    monkeypatch.chdir(tmp_path)
-    assert [*registry.find_entry_points("p2pfl.tests")] == ["wave"]  # whoever puts the folder first wants it so
-    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(tmp_path)])
-    add_present()
-    registry._entries.cache_clear()
-    assert not registry.find_entry_points("p2pfl.tests")
 
 
 def test_parts_are_there_for_a_process_whose_folder_was_removed(install, tmp_path, monkeypatch):

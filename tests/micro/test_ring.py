@@ -19,7 +19,7 @@ from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import opened
-from p2pfl.network.transport.broker import embedded, mosquitto
+from p2pfl.network.transport.broker import Program, embedded, mosquitto, run_program
 from p2pfl.privacy.keys import ExchangeKey, Identity, Roster, SeededSource
 from p2pfl.simulation import simulate
 
@@ -124,6 +124,23 @@ def expect_agreement(experiment, file, ended, *, tolerated=INTRODUCTION):
 async def test_ring_with_a_board_ends_where_the_simulation_ends(flashed, broker, tmp_path, changes):
     experiment = read(RING, changes=changes)
     status, said, ended = await play(experiment, broker, [flashed(experiment)], tmp_path / "model")
+    assert (status, said) == (0, "")
+    expect_agreement(experiment, tmp_path / "model", ended)
+
+
+async def test_board_takes_part_below_the_one_prefix_that_the_broker_permits(flashed, tmp_path):
+    if (found := mosquitto()) is None:
+        pytest.skip("mosquitto is not installed")
+    prefix = f"{'plant-7.' * 7}hall:2/"  # close to the longest one
+    (tmp_path / "acl").write_text(f"topic readwrite {prefix}#\n")
+
+    def configuration(host, port):
+        return f"{found.configuration(host, port)}acl_file {tmp_path / 'acl'}\n"
+
+    experiment = read(RING, changes=["name=below", "rounds=2", f"transport.prefix={prefix}"])
+    program = flashed(experiment)
+    with run_program(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0) as broker:
+        status, said, ended = await play(experiment, broker.url, [program], tmp_path / "model")
     assert (status, said) == (0, "")
     expect_agreement(experiment, tmp_path / "model", ended)
 

@@ -45,6 +45,24 @@ def write(folder, name, item):
     return path
 
 
+def revocations(folder, revoked, *, issuer, issuer_key):
+    """Write the list of an authority with one revoked certificate; return where."""
+    then = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    entry = x509.RevokedCertificateBuilder().serial_number(revoked.serial_number).revocation_date(then).build()
+    listed = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer)
+        .last_update(then)
+        .next_update(dt.datetime(2120, 1, 1, tzinfo=dt.UTC))
+        .add_revoked_certificate(entry)
+        .sign(issuer_key, hashes.SHA256())
+    )
+    path = folder / "revoked.crl"
+    path.write_bytes(listed.public_bytes(serialization.Encoding.PEM))
+    path.chmod(0o644)
+    return path
+
+
 def authority(folder):
     """Write the certificate of a CA, and a certificate of a broker that it signed with its key; return where."""
     ours, theirs = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))

@@ -33,6 +33,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "small.toml").write_text(SMALL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.setattr(os, "environ", os.environ.copy())
     return tmp_path
 

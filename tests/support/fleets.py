@@ -5,7 +5,6 @@ import datetime as dt
 
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.packages import device_kinds
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.privacy.keys.key_requests import request
 from wine_files import wine_file
@@ -18,8 +17,7 @@ NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
 def bundles(place, *, port=8883, machine="aarch64"):
     fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
     wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
-    kinds = device_kinds([machine], peers=fleet.peers)
-    fleet.write(brokers=[f"mqtts://127.0.0.1:{port}"], kinds=kinds, wheel=wheel, now=NOW)
+    fleet.write(brokers=[f"mqtts://127.0.0.1:{port}"], machines=[machine], wheel=wheel, now=NOW)
     return fleet
 
 

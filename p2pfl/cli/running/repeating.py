@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from p2pfl.cli.experiments import note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.own_code import FOLDER, named_modules
+from p2pfl.experiment.file.own_modules import search
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import graph_files
 from p2pfl.results.formats import count_of
@@ -122,11 +122,7 @@ def check_trust(folder: Path, *, trust: bool, command: str) -> None:
             "agree with --trust-code"
         )
     terminal.note(f"p2pfl: runs {source}, as --trust-code agrees")
-    if files:
-        sys.path.insert(0, str(kept.resolve()))
-        sys.dont_write_bytecode = True  # the directory stays as it was received
-    else:
-        folders.add_present()
+    search(kept if files else Path.cwd(), preferred=bool(files))
 
 
 def _own_modules(folder: Path) -> tuple[str, ...]:

@@ -11,13 +11,14 @@ import importlib.util
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
 import p2pfl
 from p2pfl.core.imports import REFERENCE
+from p2pfl.experiment.file.own_modules import finders
 
 FOLDER = "modules"
 """Folder of the modules in a run directory."""
@@ -85,15 +86,33 @@ def own_code(names: Sequence[str]) -> OwnCode | None:
     files: dict[str, bytes] = {}
     size = 0
     for name, root in roots.items():
-        for path in _reached(name, root):
-            inner = path.relative_to(root).as_posix()
+        for inner, content in _sources(name, root).items():
             if inner in files:
                 continue
-            size += path.stat().st_size
+            size += len(content)
             if len(files) == MAX_FILES or size > MAX_BYTES:
                 return OwnCode(next(iter(roots.values())), dict(sorted(files.items())), whole=False)
-            files[inner] = path.read_bytes()
+            files[inner] = content
     return OwnCode(next(iter(roots.values())), dict(sorted(files.items()))) if files else None
+
+
+def accept(names: Sequence[str]) -> None:
+    """Let own modules of searched folders be imported, with what they import from there by a statement.
+
+    A module in the place of an installed one stays out, and so do compiled modules and links out of the folder.
+
+    Parameters
+    ----------
+    names
+        Names of modules, such as those of :func:`named_modules`.
+    """
+    for finder in finders():
+        files = dict[str, bytes]()
+        for name in names:
+            if _root(name) == finder.folder:
+                files |= finder.sources(name, _read)
+        own = {top for top in map(_top, files) if _root(top) == finder.folder}
+        finder.accepted |= {path: content for path, content in files.items() if _top(path) in own}
 
 
 def named_modules(table: Mapping[str, Any]) -> list[str]:
@@ -181,14 +200,25 @@ def _named(value: Any) -> Iterator[str]:
 
 def _root(module: str) -> Path | None:
     """Return the folder of the user's from which a module is imported; ``None`` if it is not their own."""
+    top = module.partition(".")[0]  # to find what is in it would import it
+    searched = finders()
+    if holder := next((each.folder for each in searched if each.holds(top)), None):
+        return holder
     try:
-        spec = importlib.util.find_spec(
-            module.partition(".")[0]
-        )  # the top alone: to find what is in it would import it
+        spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return None
-    if spec is None:
-        return None
+    root = None if spec is None else _folder(spec)
+    for finder in searched if spec is None or root is not None else ():
+        if spec is None or finder.preferred:
+            found = PathFinder.find_spec(top, [str(finder.folder)])
+            if found is not None and _folder(found) is not None:
+                return finder.folder
+    return root
+
+
+def _folder(spec: ModuleSpec) -> Path | None:
+    """Return the folder of the user's in which a module or package is; ``None`` if it is not their own."""
     if spec.submodule_search_locations:  # a package
         folder = Path(next(iter(spec.submodule_search_locations))).parent
     elif spec.origin is not None and spec.has_location:
@@ -207,7 +237,16 @@ def _is_own(folder: Path) -> bool:
 
 
 class _Finder(ModuleFinder):
-    """Finder that knows packages without ``__init__.py`` as well."""
+    """Finder that knows packages without ``__init__.py`` as well, and the files of modules that are no Python."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(path=[str(folder)], excludes=[p2pfl.__name__])
+        self.files: list[Path] = []
+
+    def load_module(self, fqname: str, fp: Any, pathname: str, file_info: tuple[str, str, str]) -> Any:
+        """Return a module that is read, not executed."""
+        self.files.append(Path(pathname))
+        return super().load_module(fqname, fp, pathname, file_info)
 
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
         """Return where a module is; the last number says that it is a package."""
@@ -225,15 +264,24 @@ class _Finder(ModuleFinder):
         return package
 
 
-def _reached(module: str, root: Path) -> list[Path]:
-    """Return the files that Python runs to import a module from a folder, with those that they import from it."""
-    finder = _Finder(path=[str(root)], excludes=[p2pfl.__name__])
+def _sources(module: str, root: Path) -> Mapping[str, bytes]:
+    """Return the files that Python runs to import a module from a folder, as a finder of this folder has read them."""
+    finder = next((each for each in finders() if each.folder == root), None)
+    return _read(module, root) if finder is None else finder.sources(module, _read)
+
+
+def _read(module: str, root: Path) -> dict[str, bytes]:
+    """Read the files that Python runs to import a module from a folder, with those that they import from it."""
+    finder = _Finder(root)
     with contextlib.suppress(ImportError, SyntaxError):  # whoever imports it reports that
         finder.import_hook(module)
-    files = [each.__file__ for each in finder.modules.values()]  # type: ignore[attr-defined]
-    paths = [Path(file) for file in files if file is not None]
-    return sorted(
-        path
-        for path in paths
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(finder.files)
         if path.suffix == ".py" and path.resolve().is_relative_to(root) and _is_own(path.resolve().parent)
-    )
+    }
+
+
+def _top(path: str) -> str:
+    """Return the module or package without a dot in its name to which a file belongs."""
+    return path.partition("/")[0].removesuffix(".py")

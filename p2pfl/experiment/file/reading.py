@@ -20,7 +20,7 @@ from p2pfl.core.errors import ExperimentError
 from p2pfl.core.registry import find_entry_points
 from p2pfl.experiment.catalogue import ADDITIVE, ATTACKS, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.key_places import MOVED, follow_moves, put_value
-from p2pfl.experiment.file.own_code import unlisted_code
+from p2pfl.experiment.file.own_code import accept, named_modules, unlisted_code
 from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
 from p2pfl.experiment.partitionings import name_of
 from p2pfl.experiment.schema import PARTITIONINGS, Experiment, Section, Split, graph_files
@@ -150,7 +150,9 @@ def read(
 
 def _check_code(experiment: Experiment, *, trusted: bool, origin: str) -> None:
     """Refuse to import what a file names, unless the user trusts it."""
-    if not trusted and (names := unlisted_code(plain(experiment))):
+    if trusted:
+        accept(named_modules(plain(experiment)))
+    elif names := unlisted_code(plain(experiment)):
         raise ExperimentError(
             f"{origin} names code, which would run with your rights: {', '.join(names)}; read it, and agree with "
             "--trust-code, in Python with p2pfl.read(..., trust_code=True)"

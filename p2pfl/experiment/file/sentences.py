@@ -269,6 +269,8 @@ def _words(kind: inspect.Type) -> str:
             return _join_words([show_value(value) for value in kind.values])
         case inspect.UnionType():
             return _join_words([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
+        case inspect.Metadata():
+            return str((kind.extra_json_schema or {})["description"])
         case inspect.StrType() if kind.pattern is not None:
             return f"text that matches {kind.pattern}"
         case inspect.VarTupleType():

@@ -47,7 +47,7 @@ from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.network.protocol.membership.refusals import text
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.transport import Transport, opened
+from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust, fingerprint
 from p2pfl.results import Record
 from p2pfl.results.evidence import Witness
@@ -149,7 +149,8 @@ class Peer:
         source = source or SecretSource()
         plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source, live=True)
         self.name, self.plan = name, plan
-        self.transport = opened(transport) if isinstance(transport, str) else transport
+        access = Access(prefix=plan.experiment.transport.prefix)
+        self.transport = opened(transport, access) if isinstance(transport, str) else transport
         self.observe, self.notice = observe, notice
         self.start = start = start_of(
             plan,

@@ -1,5 +1,8 @@
 """Addresses of brokers as URLs, and the TLS settings to trust them."""
 
+from __future__ import annotations
+
+import contextlib
 import ipaddress
 import re
 import ssl
@@ -8,9 +11,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from p2pfl.core.errors import BrokerError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 NO_CHECK_TIME = 0x200000
 """OpenSSL's ``X509_V_FLAG_NO_CHECK_TIME``, for which Python has no name."""
@@ -52,7 +59,7 @@ class Address:
     password: str | None = field(default=None, repr=False)
 
     @classmethod
-    def parse(cls, url: str) -> "Address":
+    def parse(cls, url: str) -> Address:
         """Parse a URL.
 
         Raises
@@ -128,7 +135,7 @@ class Address:
         try:
             context = ssl.create_default_context(cafile=ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2  # the default of some builds of Python is lower
-            context.sslsocket_class = _Socket
+            context.sslsocket_class = type("Socket", (_Socket,), {"alerts": []})
             if early:
                 context.verify_flags |= NO_CHECK_TIME
             if certificate:
@@ -145,6 +152,24 @@ class Address:
         return context
 
 
+def alert_name(error: BaseException | None) -> str:
+    """Return the name of an alert with which the other side has ended TLS; nothing for any other error.
+
+    Examples
+    --------
+    >>> alert_name(ConnectionResetError())
+    ''
+    """
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    return (reason or "").partition("ALERT_")[2]
+
+
+def alert(context: ssl.SSLContext | None) -> ssl.SSLError | None:
+    """Return the alert that the broker has sent after the handshake of a context of :meth:`Address.tls`, if any."""
+    alerts: list[ssl.SSLError] = getattr(None if context is None else context.sslsocket_class, "alerts", [])
+    return alerts[-1] if alerts else None
+
+
 def _check_private(path: Path) -> None:
     """Raise :class:`BrokerError` for a private key that other users can read, as for an identity."""
     mode = stat.S_IMODE(path.stat().st_mode)
@@ -158,8 +183,33 @@ def _check_private(path: Path) -> None:
 class _Socket(ssl.SSLSocket):
     """Socket that closes itself if the handshake fails, and refuses what has expired where OpenSSL checks no times.
 
-    Paho leaves closing to the garbage collector.
+    Paho leaves closing to the garbage collector. It also says nothing about an alert after the handshake, with which
+    a broker refuses a certificate under TLS 1.3, so the socket keeps it.
     """
+
+    alerts: ClassVar[list[ssl.SSLError]]
+    """Alerts that the broker has sent after the handshake, of all sockets of one context."""
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        try:
+            return super().recv(buflen, flags)
+        except ssl.SSLError as error:
+            self._note(error)
+            raise
+
+    def send(self, data: ReadableBuffer, flags: int = 0) -> int:
+        try:
+            return super().send(data, flags)
+        except ssl.SSLWantReadError:
+            raise
+        except OSError:  # what the broker sent before it closed the connection can still be read
+            with contextlib.suppress(OSError):
+                self.recv(1)
+            raise
+
+    def _note(self, error: ssl.SSLError) -> None:
+        if alert_name(error):
+            self.alerts.append(error)
 
     def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - the signature of the standard library
         try:

@@ -7,6 +7,7 @@ import hashlib
 import ipaddress
 import os
 import pwd
+import re
 import secrets
 import socket
 import stat
@@ -201,7 +202,7 @@ def acl(rights: Mapping[str, Iterable[str]], *, names: Iterable[str] = (), befor
     names
         Clients of the swarm, which alone have these rights; without any, all clients have them.
     before
-        The list so far. What it has of other swarms, by the first three levels of the topics, stays; so do clients.
+        The list so far. What it has of other swarms stays, also below other prefixes; so do clients.
 
     Examples
     --------
@@ -234,8 +235,10 @@ def acl(rights: Mapping[str, Iterable[str]], *, names: Iterable[str] = (), befor
 
 
 def _swarm_of(line: str) -> str:
-    """Return the first three levels of the topics of a line, ``p2pfl/v1/SWARM``."""
-    return "/".join(line.rsplit(" ", maxsplit=1)[-1].split("/")[:3])
+    """Return the beginning of the topics of a line, ``p2pfl/v1/SWARM`` after a prefix, or its first three levels."""
+    topic = line.rsplit(" ", maxsplit=1)[-1]
+    placed = re.match("(.*/)?p2pfl/v1/[^/]+", topic)
+    return placed[0] if placed else "/".join(topic.split("/")[:3])
 
 
 def hash_password(password: str, *, salt: bytes) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 import aiomqtt
 
 from p2pfl.core.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
-from p2pfl.network.transport.address import Address
+from p2pfl.network.transport.address import Address, alert
 from p2pfl.network.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
 from p2pfl.network.transport.quality import SubscriptionQuality
 from p2pfl.network.transport.reasons import TEMPORARY, clock_behind, final, unreachable
@@ -134,7 +134,7 @@ class MqttTransport:
             The broker cannot be reached; the message states the reason and a remedy.
         """
         try:
-            contexts = self._contexts()
+            context, contexts = None, self._contexts()
             for context in contexts:
                 connection = _Client(
                     self._where, client, will, qos=self._quality.qos, protocol=self._protocol, tls=context
@@ -146,7 +146,7 @@ class MqttTransport:
                     if context is contexts[-1] or not clock_behind(error.__context__):
                         raise
         except (aiomqtt.MqttError, UnicodeError) as error:
-            cause = error.__context__ or error  # of the socket
+            cause = alert(context) or error.__context__ or error  # of the socket
             code = str(cause.rc) if isinstance(cause, aiomqtt.MqttCodeError) else None
             kind = AccessError if final(cause, code=code) else BrokerError
             raise kind(unreachable(self._where, cause, code=code)) from error

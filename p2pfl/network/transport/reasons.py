@@ -3,7 +3,7 @@
 import socket
 import ssl
 
-from p2pfl.network.transport.address import EXPIRED, Address
+from p2pfl.network.transport.address import EXPIRED, Address, alert_name
 
 NOT_YET_VALID = 9
 """OpenSSL's ``X509_V_ERR_CERT_NOT_YET_VALID``: the clock of a device may be slow until its network is up."""
@@ -40,7 +40,8 @@ def final(cause: BaseException, *, code: str | None) -> bool:
         case ssl.SSLCertVerificationError():
             return not clock_behind(cause)
         case ssl.SSLError():
-            return "ALERT" in (cause.reason or "")  # the broker does not trust this client
+            name = alert_name(cause)
+            return bool(name) and name not in _BY_CLOCK  # the broker does not trust this client
         case UnicodeError():
             return True  # the host name is unknown
         case _:
@@ -61,6 +62,8 @@ def _why(where: Address, cause: BaseException) -> tuple[str, str]:
     match cause:
         case ssl.SSLCertVerificationError():
             return _explain_distrust(cause)
+        case ssl.SSLError() if (named := _ALERTS.get(alert_name(cause))) is not None:
+            return named
         case ssl.SSLError():
             why = f"TLS failed ({cause.reason or cause})"
             return why, "check that this is its TLS port and whether it asks for a certificate of its own authority"
@@ -103,3 +106,30 @@ _REMEDIES = {
     _BUSY: "wait, or look at its log",
 }
 """Remedies by the reason of a broker for denying access; all reasons except the last are final."""
+
+_BY_CLOCK = frozenset({"CERTIFICATE_EXPIRED", "BAD_CERTIFICATE"})
+"""Alerts that may end by themselves: the clock of a broker may be wrong until its network is up."""
+
+_ALERTS = {
+    "CERTIFICATE_REVOKED": (
+        "it refuses the certificate of this peer as revoked",
+        "ask the operator of the broker why, and send a request with new keys if this device is to return",
+    ),
+    "CERTIFICATE_EXPIRED": (
+        "it refuses the certificate of this peer as expired",
+        "ask the operator to renew it (p2pfl deploy --renew), or to set the clock of the broker",
+    ),
+    "BAD_CERTIFICATE": (
+        "it refuses the certificate of this peer (bad certificate)",
+        "ask the operator whether it was revoked or is not valid by the clock of the broker",
+    ),
+    "UNKNOWN_CA": (
+        "it does not know the authority that signed the certificate of this peer",
+        "ask the operator for a certificate of the present authority",
+    ),
+    "CERTIFICATE_REQUIRED": (
+        "it asks for a certificate",
+        "name yours with transport.certificate and transport.key",
+    ),
+}
+"""Reason and remedy of alerts with which a broker refuses a certificate, or the lack of one."""

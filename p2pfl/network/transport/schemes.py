@@ -13,6 +13,7 @@ from p2pfl.core.errors import BrokerError
 from p2pfl.core.registry import find_entry_points, load
 from p2pfl.network.transport.channel import Transport
 from p2pfl.network.transport.memory import MemoryTransport
+from p2pfl.network.transport.topic_prefix import PrefixedTransport
 
 GROUP = "p2pfl.transports"
 """The group of entry points in which an installed package registers transports."""
@@ -37,6 +38,8 @@ class Access:
     lowered
         Function that is called with the reason, as a sentence, when the transport goes on at quality of service 0 by
         itself.
+    prefix
+        Prefix of all topics, which ends in a slash; :func:`opened` adds it, whatever the scheme.
     """
 
     user: str | None = None
@@ -48,6 +51,7 @@ class Access:
     qos: int = 1
     limit: int | None = None
     lowered: Callable[[str], None] | None = None
+    prefix: str = ""
 
 
 Opener = Callable[[str, Access], Transport]
@@ -135,7 +139,9 @@ def opened(url: str, access: Access | None = None) -> Transport:
     p2pfl.core.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: file, memory, mqtt, mqtts, \
 ws, wss); correct the URL, or register one with p2pfl.transport.register
     """
-    return find_opener(url)(url, access or Access())
+    access = access or Access()
+    transport = find_opener(url)(url, access)
+    return PrefixedTransport(transport, access.prefix) if access.prefix else transport
 
 
 def find_opener(url: str) -> Opener:

@@ -15,7 +15,7 @@ from p2pfl.plugins.operate.bundles.bundle_files import AUTHORITY
 from p2pfl.plugins.operate.operate_commands import DeployOptions
 
 if TYPE_CHECKING:
-    from p2pfl.plugins.operate.bundles.fleet import Fleet
+    from p2pfl.plugins.operate.bundles.fleet import Fleet, WrittenFleet
     from p2pfl.plugins.operate.bundles.roster_signer import CollectedRequests
     from p2pfl.privacy.keys.key_requests import DeviceRequest
 
@@ -36,9 +36,6 @@ def deploy(options: DeployOptions) -> int:
 
 def _do(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
     """Do what the options ask for."""
-    # Other commands of this folder need not wait for it.
-    from p2pfl.plugins.operate.bundles.packages import device_kinds  # noqa: PLC0415
-
     if options.collect is not None:
         return _collect(fleet, options.collect, options, now=now)
     if options.revoke is not None:
@@ -55,13 +52,19 @@ def _do(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
         raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
     written = fleet.write(
         brokers=options.broker,
-        kinds=device_kinds(options.machine, peers=fleet.peers),
+        machines=options.machine,
         wheels=options.wheels,
         wheel=Path(options.wheel),
         now=now,
         observers=options.observer,
         added=[Path(each) for each in options.added],
     )
+    _show_written(fleet, written, options)
+    return 0
+
+
+def _show_written(fleet: Fleet, written: WrittenFleet, options: DeployOptions) -> None:
+    """Print what was written, and what to do with it."""
     paths: dict[str, Any] = {
         "bundles": [str(fleet.home / peer) for peer in fleet.peers],
         "observers": [str(fleet.home / "observers" / name) for name in fleet.observers],
@@ -69,12 +72,16 @@ def _do(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
     }
     if options.json:
         contents = {str(folder): names for folder, names in written.contents.items()}
-        print(json.dumps(paths | {"hosts": written.hosts, "contents": contents, "left": written.left}))
-        return 0
+        machines = {peer: {"kind": str(each.kind), "source": each.source} for peer, each in written.machines.items()}
+        others = {"hosts": written.hosts, "contents": contents, "left": written.left, "machines": machines}
+        print(json.dumps(paths | others))
+        return
     for folder, names in written.contents.items():
         plain = [name for name in names if not name.endswith(".whl") or "/" not in name]
         packed = [f"{len(names) - len(plain)} wheels"] if len(plain) < len(names) else []
         print(f"{folder}: {', '.join([*plain, *packed])}")
+    for chosen in dict.fromkeys(written.machines.values()):
+        print(f"{chosen}: {', '.join(peer for peer, each in written.machines.items() if each == chosen)}")
     for name, key in written.left.items():
         print(
             f"{name} ({key}) stays here, because it may be private; each device needs its own, or add --with "
@@ -88,7 +95,6 @@ def _do(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
         "keep it here",
         file=sys.stderr,
     )
-    return 0
 
 
 def _collect(fleet: Fleet, requests: list[str], options: DeployOptions, *, now: dt.datetime) -> int:

@@ -180,7 +180,7 @@ class _Device:
         """Check what a broker lets this peer do, and who else is there."""
         settings = self.experiment.transport
         joins = partial(_transport, url, self.experiment, peer=self.peer, environment=self.environment)
-        probe = round_trip.Probe(joins, settings.mqtt.version, self.experiment.name, self.peer)
+        probe = round_trip.Probe(joins, settings.mqtt.version, self.experiment.name, self.peer, settings.prefix)
         try:
             reached = await round_trip.check_login(report, probe)
         except P2PFLError as error:  # a file that cannot be used

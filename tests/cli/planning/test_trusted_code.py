@@ -219,7 +219,13 @@ def test_code_that_the_policy_of_the_site_lists_by_its_digest_runs(p2pfl, place,
     assert ("agree with --trust-code" in said.err) is not runs
 
 
-LEARNING = {"explain": (), "run": ("--no-baselines",), "simulate": ("--no-baselines", "--workers", "2")}
+LEARNING = {
+    "explain": (),
+    "run": ("--no-baselines",),
+    "simulate": ("--no-baselines", "--workers", "2"),
+    "sweep": ("--seeds", "1", "--jobs", "1"),
+}
+LEARNING = {name: line for name, line in LEARNING.items() if name in names()}
 """Commands that begin one process or several, and their options."""
 
 INSTALLED = "import sys; sys.path.pop(0); from p2pfl.cli import main; sys.exit(main())"
@@ -237,16 +243,50 @@ def test_modules_beside_a_file_that_names_no_code_are_not_imported(place, comman
     assert not [*place.glob("imported-*")]
 
 
-def test_names_of_models_of_libraries_do_not_open_the_present_folder(p2pfl, place, monkeypatch):
-    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(place)])
-    name_code(place, "model.name=timm:resnet18")
-    p2pfl("explain", "evil.toml")
+BACKENDS = ("torch.backends", "networkx.backends", "networkx.backend_info", "p2pfl.commands", "p2pfl.models")
+"""Groups of entry points that libraries and p2pfl read, some of them when they are imported."""
+
+OPTIONAL = ("opt_einsum", "triton", "torch_xla", "bottleneck", "cupy", "pandas", "sklearn")
+"""Modules that libraries use where they are installed."""
+
+MINE = """open('imported-mine', 'w').close()
+import evil
+
+
+class M(evil.M):
+    def __init__(self):
+        import late
+        super().__init__()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", LEARNING)
+def test_of_a_folder_nothing_is_imported_but_the_code_to_which_the_user_agrees(place, command):
+    (place / "evil-1.dist-info").mkdir()
+    (place / "evil-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
+    points = [f"[{group}]\nevil = backend{number}:start\n" for number, group in enumerate(BACKENDS)]
+    (place / "evil-1.dist-info" / "entry_points.txt").write_text("".join(points))
+    for module in (*(f"backend{number}" for number in range(len(BACKENDS))), *OPTIONAL, "late"):
+        (place / f"{module}.py").write_text(f"open('imported-{module}', 'w').close()\ndef start(): return {{}}\n")
+    (place / "mine.py").write_text(MINE)
+    (place / "evil.py").write_text(EVIL.format(marker="imported-sibling"))
+    name_code(place, "model.name=mine:M")
+    changes = ("--trust-code", "--set", "rounds=1", *LEARNING[command])
+    line = [sys.executable, "-c", INSTALLED, command, "evil.toml", *changes]
+    done = subprocess.run(line, cwd=place, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in place.glob("imported-*")) == [
+        "imported-late",
+        "imported-mine",
+        "imported-sibling",
+    ]
+
+
+@pytest.mark.parametrize("name", ["timm:resnet18", "agreed:M"])
+def test_no_name_of_code_puts_the_present_folder_on_the_path(p2pfl, place, name):
+    (place / "agreed.py").write_text(EVIL.format(marker="imported"))
+    name_code(place, f"model.name={name}")
+    p2pfl("explain", "evil.toml", "--trust-code")
+    assert (place / "imported").exists() is (name == "agreed:M")
     assert str(place) not in sys.path
-
-
-def test_modules_beside_a_file_that_names_code_come_after_installed_ones(p2pfl, place, monkeypatch):
-    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(place)])
-    (place / "evil.py").write_text("")
-    name_code(place, "model.name=evil:M")
-    p2pfl("explain", "evil.toml")
-    assert sys.path.index(str(place)) == len(sys.path) - 1

@@ -128,6 +128,15 @@ def test_a_configuration_is_written_for_the_peers_of_an_experiment(p2pfl, place)
     assert "listener 8883 127.0.0.1" in (place / "broker" / "mosquitto.conf").read_text()
 
 
+def test_an_access_list_has_the_prefix_of_all_topics(p2pfl, place):
+    text = (place / "small.toml").read_text()
+    (place / "below.toml").write_text(f'{text}\n[transport]\nprefix = "plant7/"\n')
+    assert p2pfl("broker", "below.toml", "--config", "below").status == 0
+    topics = [line.split()[-1] for line in (place / "below" / "acl").read_text().splitlines() if "topic" in line]
+    assert topics
+    assert all(topic.startswith("plant7/p2pfl/v1/small/") for topic in topics)
+
+
 def test_an_observer_gets_a_password_of_its_own(p2pfl, place):
     said = p2pfl("broker", "small.toml", "--config", "watched", "--observer", "ops")
     assert said.status == 0, said.err

@@ -6,19 +6,23 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certificates import certificate, write
+from certificates import certificate, revocations, write
 from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, run_program
 from p2pfl.network.transport.folder import FolderTransport
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.memory import MemoryTransport
 from p2pfl.network.transport.mqtt import MqttTransport
+from p2pfl.network.transport.topic_prefix import PrefixedTransport
 
 COUNTER = itertools.count()
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """A CA, what it signed for the broker and for a peer, a CA of others, and certificates too early and late."""
+    """A CA, what it signed for the broker and for a peer, a CA of others, and certificates too early and late.
+
+    A broker with the list of revoked certificates refuses those of a peer in ``refused``, each for a reason.
+    """
 
     ca: Path
     broker: Path
@@ -28,6 +32,8 @@ class Certificates:
     stranger: Path
     early: Path
     late: Path
+    refused: dict[str, Path]
+    revoked: Path
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +46,14 @@ def certificates(tmp_path_factory):
     )
     early = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], begins=2110)
     late = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], ends=2021)
+    mine = {"key": keys["peer"], "issuer": ca.subject, "issuer_key": keys["ca"]}
+    others = {"key": keys["peer"], "issuer": ca.subject, "issuer_key": keys["stranger"]}
+    refused = {
+        "revoked": certificate("peer", **mine),
+        "expired": certificate("peer", **mine, ends=2021),
+        "not valid yet": certificate("peer", **mine, begins=2110),
+        "of another authority": certificate("peer", **others),
+    }
     return Certificates(
         ca=write(folder, "ca.pem", ca),
         broker=write(folder, "broker.pem", broker),
@@ -49,6 +63,8 @@ def certificates(tmp_path_factory):
         stranger=write(folder, "stranger.pem", certificate("another CA", key=keys["stranger"], ca=True)),
         early=write(folder, "early.pem", early),
         late=write(folder, "late.pem", late),
+        refused={why: write(folder, f"{why}.pem".replace(" ", "-"), each) for why, each in refused.items()},
+        revoked=revocations(folder, refused["revoked"], issuer=ca.subject, issuer_key=keys["ca"]),
     )
 
 
@@ -138,7 +154,10 @@ def websocket_url(tmp_path_factory):
         "memory that lasts",
         "folder",
         "folder that lasts",
+        "memory below a prefix",
+        "folder below a prefix",
         "mosquitto",
+        "mosquitto below a prefix that lasts",
         "mosquitto that lasts",
         "mosquitto with MQTT 5",
         "mosquitto with TLS",
@@ -148,7 +167,10 @@ def websocket_url(tmp_path_factory):
 )
 def transport(request):
     kind, separator, _ = request.param.partition(" that lasts")
+    kind, below, _ = kind.partition(" below a prefix")
     made = make_transport(kind, request)
+    if below:
+        made = PrefixedTransport(made, "plant7/hall.2/")
     return LastingTransport([made]) if separator else made
 
 

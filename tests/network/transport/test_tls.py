@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import ssl
 
 import pytest
 
@@ -22,12 +23,66 @@ async def test_tls_problems_say_what_to_do(certificates, tls_url, mosquitto_url)
     assert "name the CA that signed it" in await refusal(stranger)
     elsewhere = MqttTransport(tls_url.replace("127.0.0.1", "localhost"), **ours)
     assert "not valid for 'localhost'" in await refusal(elsewhere)
-    assert "whether it asks for a certificate" in await refusal(MqttTransport(tls_url, ca=certificates.ca))
+    assert "because it asks for a certificate; name yours" in await refusal(MqttTransport(tls_url, ca=certificates.ca))
     assert "check scheme, port" in await refusal(MqttTransport(tls_url.replace("mqtts:", "mqtt:")))
     plain = await refusal(MqttTransport(mosquitto_url.replace("mqtt:", "mqtts:"), **ours))
     assert re.search(
         "check scheme, port|check that this is its TLS port", plain
     )  # as the broker's farewell is read or not
+
+
+@pytest.fixture
+def strict_url(certificates, configured_broker):
+    """A broker that asks for a certificate, and reads the list of revoked ones."""
+    lines = [f"cafile {certificates.ca}", f"certfile {certificates.broker}", f"keyfile {certificates.broker_key}"]
+    with configured_broker(*lines, "require_certificate true", f"crlfile {certificates.revoked}") as broker:
+        yield broker.url.replace("mqtt://", "mqtts://")
+
+
+@pytest.fixture(params=["TLSv1_2", "TLSv1_3"])
+def tls_version(request, monkeypatch):
+    """The version that this side proposes; with 1.3 a broker refuses certificates after the handshake."""
+    create = ssl.create_default_context
+
+    def limited(**how):
+        context = create(**how)
+        context.maximum_version = ssl.TLSVersion[request.param]
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", limited)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("why", "sentence", "kind"),
+    [
+        ("revoked", "it refuses the certificate of this peer as revoked; ask the operator", AccessError),
+        ("expired", "as expired; ask the operator to renew it (p2pfl deploy --renew)", BrokerError),
+        ("not valid yet", "it refuses the certificate of this peer (bad certificate); ask the operator", BrokerError),
+        ("of another authority", "it does not know the authority that signed the certificate of this", AccessError),
+        (None, "it asks for a certificate", AccessError),
+    ],
+)
+@pytest.mark.usefixtures("tls_version")
+async def test_a_broker_that_refuses_the_certificate_of_a_peer_says_why(certificates, strict_url, why, sentence, kind):
+    shown = {} if why is None else {"certificate": certificates.refused[why], "key": certificates.peer_key}
+    for _ in range(5):  # the refusal is read, or its connection is gone before this side has written
+        with pytest.raises(BrokerError, match=re.escape(sentence)) as error:
+            async with asyncio.timeout(DEADLINE), MqttTransport(strict_url, ca=certificates.ca, **shown).join("ada"):
+                pass
+        assert "\n" not in str(error.value)
+        assert type(error.value) is kind  # BrokerError: a clock may be wrong until a network is up
+
+
+async def test_a_peer_whose_certificate_is_revoked_while_it_is_connected_ends_with_the_reason(certificates, strict_url):
+    """The broker restarts with the list, so the next connection is refused, and the one after would be, too."""
+    shown = {"ca": certificates.ca, "key": certificates.peer_key}
+    transport = MqttTransport(strict_url, **shown, certificate=certificates.peer)
+    async with asyncio.timeout(DEADLINE), LastingTransport([transport]).join("ada") as ada:
+        transport._files = certificates.ca, certificates.refused["revoked"], certificates.peer_key
+        ada._connection.channel.abort()
+        with pytest.raises(AccessError, match="as revoked; ask the operator"):
+            await anext(ada)
 
 
 async def test_files_that_their_owner_replaces_count_from_the_next_connection_on(certificates, tls_url, tmp_path):

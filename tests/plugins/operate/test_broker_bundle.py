@@ -25,7 +25,6 @@ from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.hardened import configure
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.packages import device_kinds
 
 PORT = 8883
 
@@ -57,8 +56,8 @@ def accepted(folder, trusted, *, name="127.0.0.1"):
 
 def write(place, *urls):
     fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
-    kinds, wheel = device_kinds([], peers=fleet.peers), place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
-    return fleet, fleet.write(brokers=urls, kinds=kinds, wheel=wheel, now=NOW)
+    wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
+    return fleet, fleet.write(brokers=urls, wheel=wheel, now=NOW)
 
 
 def test_devices_trust_the_authority_and_so_each_new_certificate_of_their_broker(place):
@@ -163,8 +162,8 @@ def second(place):
     text = (place / "plant.toml").read_text().replace('"plant"', '"stream"').replace("rounds = 3", "rounds = 4")
     (place / "stream.toml").write_text(text)
     fleet = Fleet.open(str(place / "stream.toml"), out=place / "fleet", trust_code=True)
-    kinds, wheel = device_kinds([], peers=fleet.peers), place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
-    fleet.write(brokers=["mqtts://127.0.0.1:8883"], kinds=kinds, wheel=wheel, now=NOW)
+    wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
+    fleet.write(brokers=["mqtts://127.0.0.1:8883"], wheel=wheel, now=NOW)
     return fleet
 
 
@@ -190,6 +189,18 @@ def test_a_second_experiment_changes_nothing_of_the_first_and_devices_keep_their
     assert len([*x509.load_pem_x509_crl((first.out / "broker" / "revoked.pem").read_bytes())]) == 1
 
 
+def test_access_lists_and_experiments_of_bundles_have_the_prefix_of_all_topics(place):
+    text = (place / "plant.toml").read_text()
+    (place / "plant.toml").write_text(text.replace("[transport]", '[transport]\nprefix = "plant7/"'))
+    fleet = bundles(place)
+    topics = [line.split()[-1] for line in (fleet.out / "broker" / "acl").read_text().splitlines() if "topic" in line]
+    assert len(topics) > len(PEERS)
+    assert all(topic.startswith("plant7/p2pfl/v1/plant/") for topic in topics)
+    for peer in PEERS:
+        [file] = (fleet.out / peer).glob("*.toml")
+        assert tomllib.loads(file.read_text())["transport"]["prefix"] == "plant7/"
+
+
 def test_nobody_is_a_peer_of_one_experiment_and_an_observer_of_another(place):
     """A certificate for a name gives its rights in all swarms of the broker."""
     text = (place / "plant.toml").read_text() + '\n[telemetry]\nshare = "health"\n'
@@ -200,12 +211,12 @@ def test_nobody_is_a_peer_of_one_experiment_and_an_observer_of_another(place):
     (place / "stream.toml").write_text(text)
     for name, observer, refused in (("stream", "peer0", "peer0"), ("plant", "ops", None), ("stream", "eve", "ops")):
         fleet = Fleet.open(str(place / f"{name}.toml"), out=place / "fleet", trust_code=True)
-        kinds, wheel = device_kinds([], peers=fleet.peers), place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
+        wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
         expected = contextlib.nullcontext()
         if refused:
             expected = pytest.raises(InputError, match=f'"{refused}" cannot be an observer; .* no name of a peer')
         with expected:
-            fleet.write(brokers=["mqtts://127.0.0.1:8883"], kinds=kinds, wheel=wheel, now=NOW, observers=[observer])
+            fleet.write(brokers=["mqtts://127.0.0.1:8883"], wheel=wheel, now=NOW, observers=[observer])
 
 
 def test_an_experiment_with_the_name_of_a_folder_of_the_fleet_is_refused(place):
@@ -213,9 +224,9 @@ def test_an_experiment_with_the_name_of_a_folder_of_the_fleet_is_refused(place):
     for name in ("peer0", "broker", "wheels"):
         (place / "other.toml").write_text((place / "plant.toml").read_text().replace('"plant"', f'"{name}"'))
         fleet = Fleet.open(str(place / "other.toml"), out=place / "fleet", trust_code=True)
-        kinds, wheel = device_kinds([], peers=fleet.peers), place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
+        wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
         with pytest.raises(InputError, match="rename"):
-            fleet.write(brokers=["mqtts://127.0.0.1:8883"], kinds=kinds, wheel=wheel, now=NOW)
+            fleet.write(brokers=["mqtts://127.0.0.1:8883"], wheel=wheel, now=NOW)
 
 
 @pytest.mark.slow

@@ -25,7 +25,6 @@ from p2pfl.plugins.operate.bundles.bundle_files import (
     refuse_others,
 )
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.packages import device_kinds
 
 WHEEL = "p2pfl_mqtt-0.3.0-py3-none-any.whl"
 
@@ -91,8 +90,7 @@ def ward(place, monkeypatch):
 
 def written(*added, observers=(), machines=()):
     fleet = Fleet.open("plant.toml", out=Path("fleet"), trust_code=True)
-    kinds = device_kinds(machines, peers=fleet.peers)
-    how = {"brokers": ["mqtts://127.0.0.1:8883"], "kinds": kinds, "wheel": Path(WHEEL), "now": NOW}
+    how = {"brokers": ["mqtts://127.0.0.1:8883"], "machines": machines, "wheel": Path(WHEEL), "now": NOW}
     return fleet, fleet.write(**how, observers=observers, added=[Path(each) for each in added])
 
 

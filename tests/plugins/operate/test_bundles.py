@@ -18,12 +18,12 @@ from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.packages import (
     LOCKS,
     MACHINES,
-    device_kinds,
     extras,
     locked_requirements,
     torch_requirement,
     wheel_requirement,
 )
+from vertical_experiments import LINEAR, changed
 
 ROOT = Path(__file__).parents[3]
 
@@ -127,7 +127,7 @@ def test_a_file_that_would_replace_one_of_the_bundle_is_refused(place, name):
     (place / "plant.toml").write_text(PLANT.replace("[model]", f'[model]\npretrained = "{name}"'))
     fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
     with pytest.raises(InputError, match="has the name of another file of a bundle; rename it"):
-        fleet.write(brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW)
+        fleet.write(brokers=["mqtts://127.0.0.1:8883"], machines=[], wheel=wheel, now=NOW)
     assert not fleet.out.exists()
 
 
@@ -227,6 +227,9 @@ def test_no_lock_of_small_boards_brings_cuda_and_all_that_p2pfl_needs_is_in_it()
         ({"learning": {"schedule": "StepLR"}}, True),
         ({"learning": {"loss": "binary_cross_entropy"}}, True),
         ({"compression": {"name": "bfloat16"}}, False),
+        (LINEAR, False),
+        (changed(model={"name": "kernel", "options": {"consent": "distances"}}), False),
+        (changed(model={"name": "split_network", "options": {"labels": "shown"}}), True),
         ({"data": {"name": "own:load"}}, True),  # which may import it
     ],
 )

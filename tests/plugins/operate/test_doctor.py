@@ -11,6 +11,8 @@ from p2pfl.cli import main
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.launch.worker import live
 from p2pfl.network.peer.storage.credentials import Credentials
+from p2pfl.network.protocol.wire.message_codec import rights
+from p2pfl.network.transport.hardened import acl
 from p2pfl.plugins.operate.checks import round_trip
 from p2pfl.plugins.operate.checks.broker_address import check_address
 from p2pfl.plugins.operate.checks.finding import Finding, Report
@@ -265,3 +267,27 @@ def test_a_slow_way_is_worth_a_warning(site, monkeypatch):
         trip = site.found("round trip")
     assert isinstance(trip, Finding)
     assert (trip.status, "use a broker that is nearer" in trip.message) == ("warning", True)
+
+
+# ---------------------------------------------------------------------- a broker that permits one prefix
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_on_a_broker_that_permits_one_prefix_the_doctor_names_the_key_to_set(site, version):
+    Roster({"ops": site.identity("peer0").public}).write(site.folder / "observers.toml")
+    shared = "telemetry.share=health", f"telemetry.observers={site.folder / 'observers.toml'}"
+    (site.broker / "acl").write_text(acl(rights("small", prefix="plant7/"), names=["peer0", "peer1"]))
+    fixed = f"transport.mqtt.version={version}"
+    with site.listening():
+        without = site.examine(fixed)
+        other = site.examine(fixed, "transport.prefix=plant8/")
+        findings = site.examine(fixed, "transport.prefix=plant7/", *shared)
+    for refused, begin in ((without, ""), (other, "plant8/")):
+        topics = [each for each in refused if each.check == "topics"]
+        assert {each.status for each in topics} == {"problem"}
+        assert {f"{ROOT}/peer0/{place}" for place in ("state", "account", "pub/doctor", "in/peer0")} == {
+            each.message.split(" on ")[1].split()[0].removeprefix(begin) for each in topics
+        }
+        assert all("or set transport.prefix to the beginning" in each.message for each in topics)
+    assert sole(findings, "topics").message == f"this peer may publish and read below plant7/{ROOT}/peer0"
+    assert {sole(findings, check).status for check in ("topics", "telemetry", "round trip")} == {"ok"}

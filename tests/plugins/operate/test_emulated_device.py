@@ -19,7 +19,6 @@ from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.packages import (
     DeviceKind,
-    device_kinds,
     locked_requirements,
     torch_requirement,
 )
@@ -101,9 +100,9 @@ class Plant:
 
     def write(self, port):
         """Write the bundles, and return the configuration of their broker."""
-        kinds = device_kinds(["x86_64", f"peer0={BOARD}"], peers=PEERS)
+        machines = ["x86_64", f"peer0={BOARD}"]
         [wheel] = (self.place / "dist").glob("*.whl")
-        self.fleet.write(brokers=[f"mqtts://127.0.0.1:{port}"], kinds=kinds, wheel=wheel, now=NOW)
+        self.fleet.write(brokers=[f"mqtts://127.0.0.1:{port}"], machines=machines, wheel=wheel, now=NOW)
         reachable(self.fleet.out / "broker")
         return "user root\n" + (self.fleet.out / "broker" / "mosquitto.conf").read_text()
 

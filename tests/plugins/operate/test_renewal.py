@@ -17,7 +17,6 @@ from p2pfl.core.errors import InputError
 from p2pfl.network.transport.address import Address
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.packages import device_kinds
 from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
 
 DEPLOY = ["deploy", "plant.toml", "--out", "fleet"]
@@ -152,7 +151,7 @@ def test_a_broker_and_one_device_get_other_certificates_and_nothing_else_changes
 def how(place):
     """Arguments with which bundles are written."""
     wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
-    return {"brokers": ["mqtts://127.0.0.1:8883"], "kinds": device_kinds([], peers=PEERS), "wheel": wheel}
+    return {"brokers": ["mqtts://127.0.0.1:8883"], "wheel": wheel}
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import datetime as dt
 import io
 import json
 import re
+import shutil
 import ssl
 import sys
 import tomllib
@@ -19,7 +20,6 @@ from p2pfl.experiment import read
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.hardened import configuration
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.packages import device_kinds
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.privacy.keys.key_requests import DeviceRequest, request
 
@@ -53,9 +53,7 @@ def fleet(tmp_path, monkeypatch):
 
 def written(fleet, **how):
     wheel = Path("p2pfl_mqtt-0.3.0-py3-none-any.whl")
-    fleet.write(
-        brokers=["mqtts://127.0.0.1:8883"], kinds=device_kinds([], peers=fleet.peers), wheel=wheel, now=NOW, **how
-    )
+    fleet.write(brokers=["mqtts://127.0.0.1:8883"], machines=[], wheel=wheel, now=NOW, **how)
     return fleet
 
 
@@ -205,6 +203,87 @@ def test_mosquitto_refuses_a_revoked_certificate_and_no_other(fleet):
                 continue
             with pytest.raises(ssl.SSLError, match=r"EOF|revoked"):
                 admitted("peer1", port)
+
+
+# ---------------------------------------------------------------------- a certificate that was moved, not copied
+
+
+def test_a_device_is_revoked_although_its_certificate_was_moved_out_of_the_folder(fleet):
+    collected(fleet)
+    path = fleet.out / "peer1" / "certificate.pem"
+    number = x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+    path.unlink()
+    fleet.signer(now=NOW).revoke(["peer1"], reason="stolen")
+    assert revoked(fleet) == {number}
+    assert "peer1" not in fleet.signer(now=NOW).devices
+    with pytest.raises(InputError, match='"peer1" has no certificate'):
+        fleet.signer(now=NOW).revoke(["peer1"], reason="stolen")
+
+
+def test_a_moved_certificate_is_renewed_and_collected_like_one_in_its_place(fleet):
+    collected(fleet)
+    path = fleet.out / "peer1" / "certificate.pem"
+    before = path.read_bytes()
+    path.unlink()
+    collected(fleet)
+    assert path.read_bytes() == before  # and no second one for the same key
+    path.unlink()
+    assert path in fleet.signer(now=NOW).renew(["authority"])
+    renewed = x509.load_pem_x509_certificate(path.read_bytes())
+    assert fleet.signer(now=NOW).authority.issued(renewed)
+    path.unlink()
+    fleet.signer(now=NOW).revoke(["peer1"], reason="stolen")
+    assert revoked(fleet) == {renewed.serial_number, x509.load_pem_x509_certificate(before).serial_number}
+
+
+def test_a_fleet_of_an_earlier_release_keeps_copies_from_its_next_call_on(fleet):
+    collected(fleet)
+    shutil.rmtree(fleet.out / "authority" / "certificates")
+    path = fleet.out / "peer1" / "certificate.pem"
+    assert not fleet.signer(now=NOW).expiring()  # each call asks this
+    number = x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+    path.unlink()
+    fleet.signer(now=NOW).revoke(["peer1"], reason="stolen")
+    assert revoked(fleet) == {number}
+
+
+def test_a_certificate_of_which_there_is_no_copy_is_asked_for_and_nothing_changes(fleet):
+    collected(fleet)
+    shutil.rmtree(fleet.out / "authority" / "certificates")
+    path = fleet.out / "peer1" / "certificate.pem"
+    shown = path.read_bytes()
+    path.unlink()
+    before = (fleet.out / "roster.toml").read_bytes()
+    with pytest.raises(InputError, match=r"peer1/certificate.pem is missing, .* number; copy it back from .* --renew"):
+        fleet.signer(now=NOW).revoke(["peer0", "peer1"], reason="stolen")
+    assert (fleet.out / "roster.toml").read_bytes() == before
+    assert revoked(fleet) == set()
+    path.write_bytes(shown)
+    fleet.signer(now=NOW).revoke(["peer0", "peer1"], reason="stolen")
+    assert len(revoked(fleet)) == 2
+
+
+def test_a_crash_while_a_device_is_revoked_leaves_a_call_that_goes_on(fleet, monkeypatch):
+    collected(fleet)
+
+    unlink = Path.unlink
+
+    def crash(path, **how):
+        if path.suffix == ".crt":
+            raise KeyboardInterrupt
+        unlink(path, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", crash)
+        with pytest.raises(KeyboardInterrupt):
+            fleet.signer(now=NOW).revoke(["peer1"], reason="stolen")
+    numbers = revoked(fleet)
+    assert len(numbers) == 1
+    fleet.signer(now=NOW).revoke(["peer1"], reason="stolen")
+    assert revoked(fleet) == numbers
+    assert not [*fleet.out.rglob("peer1*/certificate.pem"), *fleet.out.rglob("peer1.crt")]
+    fleet.signer(now=NOW).collect([asked("peer1", device="-new")])
+    assert (fleet.out / "peer1" / "certificate.pem").exists()
 
 
 # ---------------------------------------------------------------------- observers

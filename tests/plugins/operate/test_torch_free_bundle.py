@@ -14,7 +14,6 @@ from fleets import NOW
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.plugins.operate.bundles import packages
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.packages import device_kinds
 from torchless import machine, pack_locks
 from wine_files import wine_file
 
@@ -53,8 +52,8 @@ def test_a_device_installs_a_bundle_without_torch_offline_and_learns_beside_one_
     made = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
 
     def configured(_host, port):
-        kinds = device_kinds([f"{machine()}:{HERE}"], peers=made.peers)
-        made.write(brokers=[f"mqtts://127.0.0.1:{port}"], kinds=kinds, wheel=wheel, now=NOW, wheels=True)
+        machines = [f"{machine()}:{HERE}"]
+        made.write(brokers=[f"mqtts://127.0.0.1:{port}"], machines=machines, wheel=wheel, now=NOW, wheels=True)
         reachable(place / "fleet" / "broker")
         return "user root\n" + (place / "fleet" / "broker" / "mosquitto.conf").read_text()
 

@@ -85,9 +85,8 @@ def index(place, monkeypatch):
 
 def fleet(place, *machines):
     made = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
-    kinds = device_kinds(machines, peers=made.peers)
     wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
-    made.write(brokers=["mqtts://127.0.0.1:8883"], kinds=kinds, wheel=wheel, now=NOW, wheels=True)
+    made.write(brokers=["mqtts://127.0.0.1:8883"], machines=machines, wheel=wheel, now=NOW, wheels=True)
     return made.out
 
 
@@ -138,8 +137,7 @@ def test_a_bundle_loses_the_wheels_of_an_earlier_call(place):
     assert all("cp313" not in name for name in names(out / "peer0"))
     made = Fleet.open(str(place / "plant.toml"), out=out, trust_code=True)
     wheel = place / "p2pfl_mqtt-0.3.0-py3-none-any.whl"
-    kinds = device_kinds([], peers=made.peers)
-    made.write(brokers=["mqtts://127.0.0.1:8883"], kinds=kinds, wheel=wheel, now=NOW)
+    made.write(brokers=["mqtts://127.0.0.1:8883"], wheel=wheel, now=NOW)
     assert not (out / "peer0" / "wheels").exists()
 
 

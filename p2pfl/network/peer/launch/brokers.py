@@ -62,6 +62,7 @@ def access_of(experiment: Experiment, peer: str, *, environment: Mapping[str, st
         version=settings.mqtt.version,
         qos=settings.mqtt.qos,
         limit=settings.chunk + HEAD,
+        prefix=settings.prefix,
     )
 
 

@@ -37,15 +37,17 @@ class Origin(NamedTuple):
     state: bool
 
 
-def rights(swarm: str) -> dict[str, tuple[str, ...]]:
+def rights(swarm: str, *, prefix: str = "") -> dict[str, tuple[str, ...]]:
     """Return the permissions that peers and observers need on the broker, as topic filters with ``%u`` for their name.
+
+    All topics of a run begin with ``transport.prefix``, which its transport adds.
 
     Examples
     --------
     >>> rights("clinic")["write"][0]
     'p2pfl/v1/clinic/peer/%u/state'
     """
-    root, watch, change = root_of(swarm), f"p2pfl/v1/{swarm}/watch", f"p2pfl/v1/{swarm}/change"
+    root, watch, change = (f"{prefix}p2pfl/v1/{swarm}/{place}" for place in ("peer", "watch", "change"))
     public = ("state", "account", "pub/#")
     return {
         "write": (

@@ -196,7 +196,10 @@ SIGNED_FILES = frozenset({HASH_FILE, "roster.toml", "certificate.pem", "request.
 DEVICE_FILES = SIGNED_FILES | {"keys", "runs", "cache"}
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
-FLEET_FILES = frozenset({OPERATOR, AUTHORITY, "observers", "wheels", "roster.toml", "observers.toml"})
+MACHINES_FILE = "machines.toml"
+"""File of a fleet with the machines of its devices."""
+
+FLEET_FILES = frozenset({OPERATOR, AUTHORITY, "observers", "wheels", MACHINES_FILE, "roster.toml", "observers.toml"})
 """Files of the folder of a fleet besides bundles and the folders of brokers."""
 
 BROKER_FOLDER = re.compile(r"broker\d*")

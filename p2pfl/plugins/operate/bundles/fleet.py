@@ -35,6 +35,7 @@ from p2pfl.plugins.operate.bundles.bundle_files import (
     name_files,
     refuse_others,
 )
+from p2pfl.plugins.operate.bundles.known_machines import ChosenKind, KnownMachines
 from p2pfl.plugins.operate.bundles.packages import (
     DeviceKind,
     locked_pythons,
@@ -69,11 +70,14 @@ class WrittenFleet:
         Names of the files that were written into each bundle and each folder of an observer.
     left
         Files that the experiment names and that no bundle has, each with its key.
+    machines
+        Kind of each device, and where it comes from.
     """
 
     hosts: Sequence[str]
     contents: Mapping[Path, Sequence[str]]
     left: Mapping[str, str]
+    machines: Mapping[str, ChosenKind]
 
 
 @dataclass(frozen=True)
@@ -146,9 +150,9 @@ class Fleet:
         self,
         *,
         brokers: Sequence[str],
-        kinds: Mapping[str, DeviceKind],
         wheel: Path,
         now: dt.datetime,
+        machines: Sequence[str] = (),
         observers: Sequence[str] = (),
         added: Sequence[Path] = (),
         wheels: bool = False,
@@ -159,12 +163,12 @@ class Fleet:
         ----------
         brokers
             URLs at which devices reach the broker; the first that answers serves, the others are for when it fails.
-        kinds
-            Kind of each device.
         wheel
             Wheel of p2pfl.
         now
             The time.
+        machines
+            Kinds of devices, as ``--machine`` names them; those of an earlier call stay where none is given.
         observers
             Names of further observers.
         added
@@ -199,6 +203,8 @@ class Fleet:
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
             )
         self._check_home()
+        known = KnownMachines.read(self.out)
+        chosen = known.choose(machines, peers=self.peers)
         fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
         fixed |= {path.name for path in TEMPLATES.iterdir()}
         carried = self._files_beside(added)
@@ -208,7 +214,9 @@ class Fleet:
             refuse_others(self.home / peer, {*fixed, *beside, *_written_files(self.home / peer)})
         for name in {*self.observers, *observers}:
             refuse_others(self.home / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
+        kinds = {peer: each.kind for peer, each in chosen.items()}
         packages = {kind: self._packages(kind, own=wheel, wheels=wheels) for kind in {*kinds.values()}}
+        known.save(machines, chosen)
         for name in observers:
             _put(self.home / "observers" / name / README.name, b"")
         authority = Authority.open(self.out / AUTHORITY, name=self.experiment.name, now=now)
@@ -229,7 +237,7 @@ class Fleet:
             files = {"broker.pem": trusted, **{inner: path.read_bytes() for inner, path in graphs.items()}}
             contents[self.home / "observers" / name] = self._observer(name, brokers=addresses, beside=files)
         signer.adopt(self._other_homes())
-        return WrittenFleet(hosts, contents, self._files.find_left(carried))
+        return WrittenFleet(hosts, contents, self._files.find_left(carried), chosen)
 
     def _observer(self, name: str, *, brokers: Sequence[Address], beside: Mapping[str, bytes]) -> list[str]:
         """Write the folder of one observer: nothing with which they could train, and no data."""
@@ -378,7 +386,7 @@ class Fleet:
         for folder, where in zip(folders, addresses, strict=True):
             hosts += configure(
                 folder,
-                rights=rights(self.experiment.name),
+                rights=rights(self.experiment.name, prefix=self.experiment.transport.prefix),
                 peers=(),
                 certified=(*self.peers, *self.observers, OPERATOR),
                 host="127.0.0.1" if where.here else "0.0.0.0",  # noqa: S104 (clients need a certificate)

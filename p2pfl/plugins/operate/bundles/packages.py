@@ -79,6 +79,12 @@ def device_kinds(named: Sequence[str], *, peers: Collection[str]) -> dict[str, D
     >>> {peer: str(kind) for peer, kind in kinds.items()}
     {'pi': 'aarch64:3.13', 'pc': 'x86_64'}
     """
+    given = named_kinds(named, peers=peers)
+    return {peer: given.get(peer, given.get(None, DeviceKind())) for peer in peers}
+
+
+def named_kinds(named: Sequence[str], *, peers: Collection[str]) -> dict[str | None, DeviceKind]:
+    """Return the kinds that texts name, by device; ``None`` stands for all others. See :func:`device_kinds`."""
     given = dict[str | None, DeviceKind]()
     for text in named:
         match = _KIND.fullmatch(text)
@@ -93,7 +99,7 @@ def device_kinds(named: Sequence[str], *, peers: Collection[str]) -> dict[str, D
         if peer in given:
             raise InputError(f"--machine is given twice for {peer or 'all devices'}; leave one out")
         given[peer] = DeviceKind(machine, python)
-    return {peer: given.get(peer, given.get(None, DeviceKind())) for peer in peers}
+    return given
 
 
 def extras(experiment: Experiment) -> list[str]:

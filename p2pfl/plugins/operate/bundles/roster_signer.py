@@ -23,6 +23,9 @@ from p2pfl.privacy.keys.key_requests import DeviceRequest, request, save
 REVOKED_FILE = "revoked.pem"
 """File of the broker with the revoked certificates."""
 
+COPIES = "certificates"
+"""Folder of the authority with copies of the certificates in the bundles."""
+
 BROKER = "broker"
 """Name by which the operator renews the certificates of brokers."""
 
@@ -127,7 +130,7 @@ class RosterSigner:
         for file, made in zip(files, requests, strict=True):
             kind = "observers.toml" if made.peer in self.observers else "roster.toml"
             rosters[kind] = self._add_request(rosters[kind], made, file=file)
-        fresh = [made for made in requests if not _certifies(self.folder(made.peer) / "certificate.pem", made)]
+        fresh = [made for made in requests if not _certifies(self._certificate(made.peer), made)]
         if fresh and confirm is not None and not confirm(fresh):
             raise InputError("nothing was signed; compare the fingerprints, then collect the requests that are right")
         self._sign(fresh)
@@ -139,28 +142,38 @@ class RosterSigner:
         Raises
         ------
         InputError
-            A name does not belong to the fleet or has no certificate, or the reason is not one line.
+            A name does not belong to the fleet or has no certificate, its certificate is missing, or the reason is not
+            one line.
         StorageError
             A file cannot be written.
         """
         rosters = {kind: self._roster(kind) for kind in ("roster.toml", "observers.toml")}
         revoked = []
         for name in names:
-            path = self.folder(name) / "certificate.pem"
+            kind = "observers.toml" if name in self.observers else "roster.toml"
+            key = rosters[kind].peers.get(name)
+            path = self._certificate(name)
+            if not path.exists() and key is not None and key not in rosters[kind].revoked:
+                raise InputError(
+                    f"{path} is missing, and the broker refuses a certificate by its number; copy it back from the "
+                    "device or from a backup, or cut off whatever has no other one: call --renew authority, install "
+                    "all bundles, and call --revoke authority"
+                )
             if name not in (*self.peers, *self.observers) or not path.exists():
                 raise InputError(
                     f'"{name}" has no certificate in {self.out}; name a device or an observer that has one'
                 )
             revoked += [_load(path), *self._superseded(name)]
-            kind = "observers.toml" if name in self.observers else "roster.toml"
-            if (key := rosters[kind].peers.get(name)) is not None:
+            if key is not None:
                 rosters[kind] = rosters[kind].revoke(key, reason=reason)
         if not rosters["roster.toml"].operator:  # of an earlier release; all devices get another roster anyway
             rosters["roster.toml"] = replace(rosters["roster.toml"], operator=self.operator.public)
         self.update_brokers(revoked)
         distributed = self._distribute(rosters)
         for name in names:
-            (self.folder(name) / "certificate.pem").unlink()
+            path = self.folder(name) / "certificate.pem"
+            for each in (self._copy(path), path):  # in this order, because a copy replaces what is missing
+                each.unlink(missing_ok=True)
         return distributed
 
     def distribute(self, roster: Roster) -> None:
@@ -214,7 +227,7 @@ class RosterSigner:
                 if identity not in signed:
                     signed[identity] = self.authority.certify(key, peer=name, now=self.now)
                 self._supersede(name, each)
-                save(path, signed[identity])
+                self._save(path, signed[identity])
                 changed.append(path)
         return changed
 
@@ -304,7 +317,12 @@ class RosterSigner:
 
     def _certificates(self) -> dict[Path, x509.Certificate]:
         """Return the certificates of devices, observers and the operator that are not revoked, of all experiments."""
-        certificates = {path: _load(path) for path in sorted(self.out.rglob("certificate.pem"))}
+        copies = self.out / AUTHORITY / COPIES
+        moved = {
+            self.out / path.relative_to(copies).with_suffix("") / "certificate.pem" for path in copies.rglob("*.crt")
+        }
+        paths = sorted({*self.out.rglob("certificate.pem"), *moved})
+        certificates = {path: _load(self._restored(path)) for path in paths}
         revoked = self.authority.entries(self._revoked)
         return {path: each for path, each in certificates.items() if each.serial_number not in revoked}
 
@@ -312,6 +330,28 @@ class RosterSigner:
     def _revoked(self) -> bytes | None:
         path = self.out / AUTHORITY / REVOKED_FILE
         return path.read_bytes() if path.exists() else None
+
+    def _certificate(self, name: str) -> Path:
+        """Return the path of the certificate of a device or an observer, which may have none."""
+        return self._restored(self.folder(name) / "certificate.pem")
+
+    def _restored(self, path: Path) -> Path:
+        """Return the path of a certificate; what somebody has moved to its device, instead of copied, comes back."""
+        copy = self._copy(path)
+        if not path.exists() and copy.exists():
+            save(path, copy.read_bytes())
+        elif path.exists() and not copy.exists():  # an earlier release wrote it
+            save(copy, path.read_bytes())
+        return path
+
+    def _save(self, path: Path, data: bytes) -> None:
+        """Write a certificate, and a copy of it first, because the broker revokes certificates by their numbers."""
+        save(self._copy(path), data)
+        save(path, data)
+
+    def _copy(self, path: Path) -> Path:
+        folder = path.parent.relative_to(self.out)
+        return self.out / AUTHORITY / COPIES / folder.parent / f"{folder.name}.crt"
 
     def _supersede(self, name: str, certificate: x509.Certificate) -> None:
         """Keep a certificate that stays valid beside the next one of its name, because it may have to be revoked."""
@@ -339,9 +379,9 @@ class RosterSigner:
         for home in homes:
             theirs, ours = Roster.read(home / "roster.toml"), rosters["roster.toml"]
             for peer in {*self.peers} & {*theirs.peers} - {*ours.peers}:
-                certificate = home / peer / "certificate.pem"
+                certificate = self._restored(home / peer / "certificate.pem")
                 if theirs.peers[peer] not in theirs.revoked and certificate.exists():
-                    save(self.folder(peer) / "certificate.pem", certificate.read_bytes())
+                    self._save(self.folder(peer) / "certificate.pem", certificate.read_bytes())
                     rosters["roster.toml"] = ours = replace(ours, peers={**ours.peers, peer: theirs.peers[peer]})
         if rosters["roster.toml"] != before:
             self._distribute(rosters)
@@ -372,10 +412,10 @@ class RosterSigner:
         """Sign requests, and revoke certificates of other keys that they replace."""
         authority = self.authority
         for made in requests:
-            path = self.folder(made.peer) / "certificate.pem"
+            path = self._certificate(made.peer)
             if path.exists():
                 self.update_brokers([_load(path), *self._superseded(made.peer)])
-            save(path, authority.sign(made.read, peer=made.peer, now=self.now))
+            self._save(path, authority.sign(made.read, peer=made.peer, now=self.now))
 
     def _distribute(self, rosters: Mapping[str, Roster]) -> CollectedRequests:
         """Write the rosters, and give them to all bundles once every device is in them."""

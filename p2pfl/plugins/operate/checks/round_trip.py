@@ -33,7 +33,9 @@ SMALLEST_MESSAGE = 1024
 LARGEST_NOTICE = 8192
 """Bytes of the largest message that does not grow with the model, such as an announcement."""
 
-RIGHTS_REMEDY = "allow this peer what docs/brokers.md lists"
+RIGHTS_REMEDY = (
+    "allow this peer what docs/brokers.md lists, or set transport.prefix to the beginning of the topics that it may use"
+)
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,15 @@ class Probe:
         The version of the experiment.
     swarm, peer
         Name of the run and of the peer.
+    prefix
+        Prefix that the transport adds to all topics.
     """
 
     joins: Callable[[int], Transport]
     version: int
     swarm: str
     peer: str
+    prefix: str = ""
 
     @property
     def codec(self) -> MessageCodec:
@@ -97,7 +102,7 @@ async def check_permissions(report: Report, probe: Probe) -> bool:
     refused = [problem("topics", answer) for answer in answers if isinstance(answer, str)]
     if refused:
         return report.add(*refused)
-    report.add(ok("topics", f"this peer may publish and read below {codec.root}/{probe.peer}"))
+    report.add(ok("topics", f"this peer may publish and read below {probe.prefix}{codec.root}/{probe.peer}"))
     stranger = f"{codec.root}/nobody-{secrets.token_hex(4)}/pub/doctor"
     if not isinstance(await _carry(probe, stranger, secrets.token_bytes(16)), str):
         text = "the broker lets this peer publish in the name of any other, so a device can disturb a run (it cannot"
@@ -124,24 +129,27 @@ async def check_telemetry(probe: Probe) -> Finding:
 async def _carry(probe: Probe, topic: str, data: bytes, *, through: str = "") -> float | str:
     """Publish to a topic and read it, perhaps through a filter; return the seconds that it takes, or what is wrong."""
     wanted = through or topic
+    shown = f"{probe.prefix}{topic}"
     try:
         async with asyncio.timeout(2 * ANSWER_TIMEOUT), probe.join() as channel:
             try:
                 await channel.subscribe(wanted)
             except TransportError as error:
-                return f"the broker refuses the subscription of {wanted} ({_short(error)}); {RIGHTS_REMEDY}"
+                return (
+                    f"the broker refuses the subscription of {probe.prefix}{wanted} ({_short(error)}); {RIGHTS_REMEDY}"
+                )
             began = time.perf_counter()
             try:
                 await channel.publish(topic, data)
             except RefusedError as error:
-                return f"the broker refuses to publish on {topic} ({_short(error)}); {RIGHTS_REMEDY}"
+                return f"the broker refuses to publish on {shown} ({_short(error)}); {RIGHTS_REMEDY}"
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 async for message in channel:
                     if bytes(message.data) == data and not message.retained:
                         break
             return time.perf_counter() - began
     except TimeoutError:
-        text = f"the broker takes what is published on {topic} and delivers nothing, so its access list forbids to"
+        text = f"the broker takes what is published on {shown} and delivers nothing, so its access list forbids to"
         return f"{text} publish or to read there; {RIGHTS_REMEDY}"
     except (BrokerError, TransportError) as error:
         return str(error)
