@@ -6,11 +6,12 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from p2pfl.cli.command import Options
 from p2pfl.cli.command_catalogue import find, parse
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
-from p2pfl.core.errors import MissingTableError, P2PFLError, RunError, is_out_of_memory
+from p2pfl.core.errors import InputError, MissingTableError, P2PFLError, RunError, is_out_of_memory
 from p2pfl.core.registry import resolve
 from p2pfl.core.texts import printable
 
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with interruptible():
             options = parse(line)
-            status: int = resolve(find(options.command).function)(options)
+            status: int = _function(options.command)(options)
             sys.stdout.flush()
     except MissingTableError as error:
         _say(f"{error}, or {options.one_table}", error)
@@ -36,6 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except P2PFLError as error:
         _say(str(error), error)
         return error.status
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        remedy = "run pip install torch, or call the command on a computer that has it"
+        _say(f"p2pfl {options.command} needs torch, which is not installed here; {remedy}", error)
+        return InputError.status
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -51,6 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
+
+
+def _function(command: str) -> Callable[[Options], int]:
+    """Return the function of a command; on a device without torch, raise what Python says of it."""
+    try:
+        function: Callable[[Options], int] = resolve(find(command).function)
+    except InputError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "torch":
+            raise error.__cause__ from None
+        raise
+    return function
 
 
 def _say(sentence: str, error: BaseException) -> None:

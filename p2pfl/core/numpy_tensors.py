@@ -456,6 +456,9 @@ class Tensor:
         np.put_along_axis(self.array, index.array, _array(source), dim)
         return self
 
+    def scatter(self, dim, index, source):
+        return self.clone().scatter_(dim, index, source)
+
     def index_copy(self, dim, index, source):
         return self.clone().index_copy_(dim, index, source)
 

@@ -241,6 +241,8 @@ class DataTraits:
     columns
         True if peers hold different columns of the same people, so that a model is a sum of their blocks, and totals
         go to one peer alone.
+    numpy_models
+        Models that peers learn without torch.
 
     Examples
     --------
@@ -249,6 +251,7 @@ class DataTraits:
     """
 
     columns: bool = False
+    numpy_models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

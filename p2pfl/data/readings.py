@@ -242,7 +242,12 @@ def compare_readings(before: Federation, after: Federation, peer: str) -> NewRow
 
 
 def lacks_rows(new: Digests, old: Digests) -> bool:
-    """Return whether some of the old rows are gone, other than the first ones as of a window, given all digests.
+    """Return whether some of the old rows are gone, other than the first ones as of a window or reservoir.
+
+    Parameters
+    ----------
+    new, old
+        Digests of all rows, in their order.
 
     Examples
     --------
@@ -253,8 +258,9 @@ def lacks_rows(new: Digests, old: Digests) -> bool:
     >>> lacks_rows(np.array([2, 3, 4], np.uint64), np.array([1, 2, 3], np.uint64))
     False
     """
-    left = old[int(_surplus(old, new).sum()) :]
-    return not (len(left) and np.array_equal(new[: len(left)], left)) and bool(_surplus(old, new).any())
+    gone = int(_surplus(old, new).sum())
+    left = old[gone:]
+    return gone > 0 and (not len(left) or bool(_surplus(left, new).any()))
 
 
 def merge_peers(federations: Mapping[str, Federation]) -> Federation:

@@ -253,6 +253,16 @@ MODES = Catalogue(
 )
 
 
+STATES: Mapping[str, int] = {
+    **dict.fromkeys(
+        ("d2", "exact_diffusion", "gradient_tracking", "qg_dsgdm", "choco", "ditto", "pfedme", "fedavgm", "diloco"), 1
+    ),
+    **dict.fromkeys(("fedadam", "fedyogi", "fedadagrad", "power_gossip"), 2),
+    "scaffold": 3,
+}
+"""Further numbers per parameter that an algorithm keeps, by its name."""
+
+
 def traits_of(name: str) -> Traits:
     """Return what an algorithm declares about itself, by its name.
 

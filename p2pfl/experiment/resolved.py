@@ -34,6 +34,7 @@ from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 from p2pfl.data import Federation
 from p2pfl.experiment.accounts import admitted
+from p2pfl.experiment.catalogue import STATES
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.former_models import FormerModels
@@ -45,6 +46,7 @@ from p2pfl.experiment.swarm_change import order_of
 from p2pfl.learning import Learner, learner_traits
 from p2pfl.learning.learner import ChecksCells, KeepsModels, KeepsOwn, ProtectsSamples, SharesBase
 from p2pfl.learning.models import MODELS
+from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
@@ -359,6 +361,17 @@ class Plan:
         active = [average.participants(peers, round=round).tolist() for round in range(rounds)]
         times = {peer: sum(here) for peer, *here in zip(peers, *active, strict=True)}
         return {peer: {SampledSteps(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
+
+    @property
+    def kept_states(self) -> int:
+        """Further numbers for each parameter that the algorithm and the optimiser keep."""
+        return STATES.get(self.experiment.learning.algorithm, 0) + self.optimiser_states
+
+    @property
+    def optimiser_states(self) -> int:
+        """Further numbers for each parameter that the optimiser keeps."""
+        recipe: Recipe | None = getattr(self.learner.bare, "recipe", None)
+        return 0 if recipe is None else recipe.states
 
     @property
     def frozen(self) -> DividedModel | None:

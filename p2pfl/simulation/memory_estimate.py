@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
-
 from p2pfl.core.errors import InputError, RunError, is_out_of_memory
 from p2pfl.core.process import FreeMemory, cores, free_memory, resident_memory
 from p2pfl.experiment import Plan
-from p2pfl.learning import TorchLearner, home
+from p2pfl.experiment.catalogue import STATES
+from p2pfl.learning import home
 from p2pfl.results.formats import size
 from p2pfl.simulation.cohort import cohort_size, recorded_average, sampled_average
 
@@ -26,15 +25,6 @@ COPIES = 5.5
 
 COPIES_PER_STATE = 2.7
 """Copies for each further number per parameter that peers keep from round to round, before and after it changes."""
-
-STATES: Mapping[str, int] = {
-    **dict.fromkeys(
-        ("d2", "exact_diffusion", "gradient_tracking", "qg_dsgdm", "choco", "ditto", "pfedme", "fedavgm", "diloco"), 1
-    ),
-    **dict.fromkeys(("fedadam", "fedyogi", "fedadagrad", "power_gossip"), 2),
-    "scaffold": 3,
-}
-"""Further numbers per parameter that an algorithm keeps, by its name."""
 
 PER_NEIGHBOUR: Mapping[str, int] = {"relay_sgd": 2}
 """Models that an algorithm keeps for each neighbour, by its name."""
@@ -147,7 +137,7 @@ def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True, wo
 def copies(plan: Plan, *, baselines: bool) -> float:
     """Return the number of copies of all models that a simulation holds at a time."""
     name = plan.experiment.learning.algorithm
-    kept = kept_states(plan)
+    kept = plan.kept_states
     least = FEWEST_COPIES if name == "dpsgd" else COPIES
     for_each_neighbour = PER_NEIGHBOUR[name] * _neighbours(plan) if name in PER_NEIGHBOUR else 0
     playing = least + COPIES_PER_STATE * (kept + for_each_neighbour)
@@ -156,31 +146,14 @@ def copies(plan: Plan, *, baselines: bool) -> float:
     if plan.validates:
         playing += 1  # the best models
     if baselines and not plan.protection.totals:
-        return max(playing, BASELINE_COPIES + STATES.get(name, 0) + COPIES_PER_STATE * _optimiser_states(plan))
+        return max(playing, BASELINE_COPIES + STATES.get(name, 0) + COPIES_PER_STATE * plan.optimiser_states)
     return playing
-
-
-def kept_states(plan: Plan) -> int:
-    """Return the further numbers per parameter that the algorithm and the optimiser keep."""
-    return STATES.get(plan.experiment.learning.algorithm, 0) + _optimiser_states(plan)
 
 
 def _neighbours(plan: Plan) -> float:
     """Return the mean number of neighbours of a peer."""
     peers = len(plan.topology.peers)
     return sum(each.entries for each in plan.weights) / (len(plan.weights) * peers) - 1
-
-
-def _optimiser_states(plan: Plan) -> int:
-    """Return the numbers per parameter that the optimiser keeps: none for plain descent, two for Adam."""
-    bare = plan.learner.bare
-    if not isinstance(bare, TorchLearner) or bare.recipe.stateless:
-        return 0
-    number = torch.zeros(2)
-    number.grad = torch.ones_like(number)
-    optimiser = bare.recipe.kind([number], **bare.recipe.settings(0))
-    optimiser.step()
-    return sum(torch.is_tensor(value) and value.dim() > 0 for value in optimiser.state[number].values())
 
 
 def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, baselines: bool = True) -> None:

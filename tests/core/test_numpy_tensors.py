@@ -102,6 +102,7 @@ EXPRESSIONS = (
     "x.clone().index_copy_(0, t.tensor([2]), x[:1])",
     "t.zeros(2, 4).index_add_(0, t.tensor([1, 1, 0]), x)",
     "t.zeros(2).scatter_reduce(0, t.tensor([1, 1, 0]), x[:, 0], 'amax')",
+    "t.zeros(3, 4).scatter(-1, i.abs() % 4, x)",
     "b.nonzero()",
     "t.bincount(t.tensor([1, 1, 3]), minlength=5)",
     "t.searchsorted(t.tensor([0, 0, 1, 3]), t.arange(4))",

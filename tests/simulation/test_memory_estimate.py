@@ -13,7 +13,7 @@ from p2pfl.core import process
 from p2pfl.core.errors import InputError, RunError, is_out_of_memory
 from p2pfl.core.process import FreeMemory
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.catalogue import ALGORITHMS
+from p2pfl.experiment.catalogue import ALGORITHMS, STATES
 from p2pfl.simulation import cohort, memory_estimate, simulate
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
@@ -74,7 +74,7 @@ def test_models_that_an_algorithm_keeps_for_each_neighbour_take_memory():
 
 
 def test_every_algorithm_with_further_states_is_in_the_catalogue():
-    assert {*memory_estimate.STATES, *memory_estimate.PER_NEIGHBOUR} <= set(ALGORITHMS.places)
+    assert {*STATES, *memory_estimate.PER_NEIGHBOUR} <= set(ALGORITHMS.places)
 
 
 @pytest.mark.parametrize("limit", ["machine", "control group", "process"])

@@ -25,8 +25,8 @@ async def play(job):
     ended = await live(experiment, transport, source=SeededSource(11), names=job.get("names"))
     tensors = {}
     for name, each in ended.items():
-        row = each.state.rows[0]
-        tensors |= {f"{name}/{key}": value for key, value in each.peer.plan.learner.state_dict(row).items()}
+        saved = each.peer.plan.saved(each.state.rows[0], peer=name)
+        tensors |= {f"{name}/{key}": value for key, value in saved.items()}
     return tensors
 
 

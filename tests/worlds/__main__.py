@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from itertools import product
 from pathlib import Path
 
-from worlds.explore import Tally, outcome, searched
+from worlds.explore import Kept, Tally, outcome, searched
 from worlds.random_ballots import SIZES, Chaos
 from worlds.settings import Plans
 
@@ -30,14 +29,14 @@ def main() -> int:
         return _replay(options.seed, log=options.log, insiders=options.insiders)
     if options.ballots:
         return _vote(options.seeds)
-    begun = time.perf_counter()
     tally, table = Tally(), ""
     play = partial(searched, logs=Path(options.logs), insiders=options.insiders)
-    for found in _results(options.seeds, play, workers=options.workers):
+    kept = Kept(options.keep, insiders=options.insiders)
+    for found in _results(options.seeds, play, workers=options.workers, kept=kept):
         for seed, failure in found.failures.items():
             _say(f"seed {seed}: {failure} (scripts/worlds --seed {seed} --log)")
         tally.merge(found)
-        table = tally.table(wall=time.perf_counter() - begun)
+        table = tally.table()
         if options.write:  # whatever ends it later
             _write(options.write, table)
     sys.stdout.write(table + "\n")
@@ -54,6 +53,7 @@ def _options() -> argparse.Namespace:
     what.add_argument("--seed", type=_seed, metavar="N", help="replay this one")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
     parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="of sums, to go on from after an interruption")
     parser.add_argument("--write", type=_page, metavar="FILE", help="put the table into this page")
     return parser.parse_args()
 
@@ -104,14 +104,23 @@ def _vote(seeds: range) -> int:
     return 1 if failed else 0
 
 
-def _results(seeds: range, play: Callable[[range], Tally], *, workers: int) -> Iterator[Tally]:
+def _results(seeds: range, play: Callable[[range], Tally], *, workers: int, kept: Kept) -> Iterator[Tally]:
     blocks = [seeds[start : start + BLOCK] for start in range(0, len(seeds), BLOCK)]
+    known = kept.read()
+    yield from (known[block.start, block.stop] for block in blocks if (block.start, block.stop) in known)
+    for block, found in _played([each for each in blocks if (each.start, each.stop) not in known], play, workers):
+        kept.add(block, found)
+        yield found
+
+
+def _played(blocks: list[range], play: Callable[[range], Tally], workers: int) -> Iterator[tuple[range, Tally]]:
     if workers == 1:
-        yield from map(play, blocks)
+        yield from ((block, play(block)) for block in blocks)
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(play, block) for block in blocks]):
-            yield done.result()
+        pending = {pool.submit(play, block): block for block in blocks}
+        for done in as_completed(pending):
+            yield pending[done], done.result()
 
 
 def _write(page: Path, table: str) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import torch
 
 from worlds.faults import KINDS, history
 from worlds.insiders import MEMBERS, insider
+from worlds.keys import remember_signatures
 from worlds.settings import Plans, setting
 from worlds.world import Outcome, World
 
@@ -43,12 +48,16 @@ def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS, insiders: 
     patience = plan.experiment.transport.patience
     faults = history(seed, peers=plan.topology.peers, patience=patience, kinds=kinds)
     bad = insiders and wanted.settles and len(plan.topology.peers) >= MEMBERS
-    return World(seed, wanted, plan, faults, insider=insider(seed, plan.topology.peers) if bad else None).run()
+    liar = insider(seed, plan.topology.peers) if bad else None
+    if liar is not None and liar.fault == "sample numbers":
+        wanted = replace(wanted, changes=(*wanted.changes, "learning.weighted=true"))
+        plan = plans.of(wanted, seed=seed)
+    return World(seed, wanted, plan, faults, insider=liar).run()
 
 
-def explored(seeds: Iterable[int], *, insiders: bool = False) -> Iterator[Outcome]:
+def explored(seeds: Iterable[int], *, insiders: bool = False, plans: Plans | None = None) -> Iterator[Outcome]:
     """The outcomes of many seeds, one by one; with insiders only those of settled rounds."""
-    plans = Plans()
+    plans = plans or Plans()
     for seed in seeds:
         if not insiders or setting(seed).settles:
             yield outcome(seed, plans=plans, insiders=insiders)
@@ -66,6 +75,8 @@ class Tally:
         How often which happened, over all worlds.
     failures
         Seeds, and what must not have happened in them.
+    work
+        Seconds of processor time.
     """
 
     seeds: int = 0
@@ -74,6 +85,7 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)
+    work: float = 0.0
 
     @staticmethod
     def of(found: Outcome) -> Tally:
@@ -89,23 +101,17 @@ class Tally:
         self.kinds.update(other.kinds)
         self.faults.update(other.faults)
         self.failures |= other.failures
+        self.work += other.work
 
-    def table(self, *, wall: float) -> str:
-        """Markdown: what was explored, and what happened in it.
-
-        Parameters
-        ----------
-        wall
-            Seconds that it took.
-        """
+    def table(self) -> str:
+        """Markdown: what was explored, and what happened in it; all numbers add up over parts."""
         faults = {NAMES.get(fault, fault): count for fault, count in self.faults.items()}
         rows = [
             ("seeds explored", f"{self.seeds:,}"),
             ("seeds that failed", f"{len(self.failures):,}"),
             ("events (callbacks of the loop)", f"{self.events:,}"),
-            ("events a second, all workers together", f"{self.events / wall:,.0f}"),
             ("virtual hours", f"{self.seconds / 3600:,.1f}"),
-            ("minutes", f"{wall / 60:,.1f}"),
+            ("minutes of processor time", f"{self.work / 60:,.1f}"),
             *((f"worlds with {kind}", f"{self.kinds[kind]:,}") for kind in sorted(self.kinds)),
             *((f"{fault}, in all worlds", f"{faults[fault]:,}") for fault in sorted(faults)),
         ]
@@ -114,11 +120,68 @@ class Tally:
 
 def searched(seeds: range, logs: Path, *, insiders: bool = False) -> Tally:
     """The sum of many worlds, in a process of its own; the logs of those that failed are written into a folder."""
-    torch.set_num_threads(1)
-    tally = Tally()
-    for found in explored(seeds, insiders=insiders):
+    tally, plans, begun = Tally(), _prepared(), time.process_time()
+    for found in explored(seeds, insiders=insiders, plans=plans):
         tally.merge(Tally.of(found))
         if found.failure:
             logs.mkdir(parents=True, exist_ok=True)
             (logs / f"seed-{found.seed}.log").write_text("\n".join([*found.log, found.failure, ""]), "utf-8")
+    tally.work = time.process_time() - begun
     return tally
+
+
+@dataclass
+class Kept:
+    """Sums of blocks of seeds in a file, which gains a line with each, so that an exploration can be interrupted.
+
+    Parameters
+    ----------
+    path
+        Its name; ``None`` keeps nothing.
+    insiders
+        True for worlds with a malicious member, which are counted apart.
+    """
+
+    path: Path | None
+    insiders: bool = False
+
+    def read(self) -> dict[tuple[int, int], Tally]:
+        """Return the sums by the first seed of the block and that after its last; a line that was cut off is none."""
+        if self.path is None or not self.path.exists():
+            return {}
+        found = {}
+        for line in self.path.read_text("utf-8").split("\n")[:-1]:
+            first, stop, insiders, tally = json.loads(line)
+            failures = {int(seed): failure for seed, failure in tally["failures"].items()}
+            counts = {"kinds": Counter(tally["kinds"]), "faults": Counter(tally["faults"]), "failures": failures}
+            if insiders == self.insiders:
+                found[first, stop] = Tally(**tally | counts)
+        return found
+
+    def add(self, seeds: range, tally: Tally) -> None:
+        """Append the sum of a block."""
+        if self.path is None:
+            return
+        with self.path.open("a+b") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 1))
+            torn = file.read() not in (b"", b"\n")
+            if torn:  # the line that was written when the exploration ended
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+            line = json.dumps([seeds.start, seeds.stop, self.insiders, vars(tally)])
+            file.write(line.encode() + b"\n")
+
+
+ALLOCATIONS = 100_000, 10, 10
+"""Thresholds of the garbage collector, which by default takes a sixth of the time."""
+
+
+@cache
+def _prepared() -> Plans:
+    """Prepare this process for many worlds; return the plans that they share."""
+    torch.set_num_threads(1)
+    remember_signatures()
+    gc.freeze()
+    gc.set_threshold(*ALLOCATIONS)
+    return Plans()

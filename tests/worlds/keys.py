@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from functools import cache, lru_cache
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from p2pfl.network.protocol.ledgers.mask_slots import Mask, mask_key
 from p2pfl.network.protocol.wire.envelope import PLACE, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import ForOne, Key, Message
 from p2pfl.network.protocol.wire.wire_codec import parts
-from p2pfl.privacy.keys import SenderKey
+from p2pfl.privacy.keys import Identity, SenderKey, signing
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.secagg.protocol import Sender
 
 Fail = Callable[[str], None]
 """Told of what must not be."""
+
+REMEMBERED = 1024
+"""Number of public keys whose signatures are remembered, and of signatures of each."""
 
 
 class KeyWatch:
@@ -57,6 +63,38 @@ class KeyWatch:
         hidden = points.tobytes()
         for name, key in part.mask_keys().items():
             self.used(key, f"mask of the term of {part.peer} with {name}", hidden)
+
+
+class FastIdentity(Identity):
+    """An identity that remembers its signatures, as peers sign the same announcement many times."""
+
+    def __init__(self, private: bytes) -> None:
+        super().__init__(private)
+        self._signed: dict[tuple[bytes, str], bytes] = {}
+
+    def sign(self, message: bytes, *, domain: str) -> bytes:
+        """Return a signature of 64 bytes, for this message in this domain."""
+        found = self._signed.get((message, domain))
+        if found is None:
+            found = self._signed[message, domain] = super().sign(message, domain=domain)
+        return found
+
+
+@cache
+def remember_signatures() -> None:
+    """Verify each signature once in this process, not once for each peer that receives it."""
+    key_of = signing._key
+
+    class FastKey:
+        def __init__(self, key: Ed25519PublicKey) -> None:
+            self.verify = lru_cache(REMEMBERED)(key.verify)  # which does not remember errors
+
+    @lru_cache(REMEMBERED)
+    def fast_key_of(public: bytes) -> FastKey | None:
+        key = key_of(public)
+        return None if key is None else FastKey(key)
+
+    signing._key = fast_key_of  # type: ignore[assignment]
 
 
 def _digest(data: bytes | memoryview) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
@@ -29,8 +28,8 @@ from p2pfl.network.virtual.virtual_network import (
 )
 from p2pfl.network.virtual.virtual_network import Conditions as ForecastConditions
 
-Log = Callable[[str, str, str, str], None]
-"""Function ``log(kind, who, topic, detail)`` that takes every event."""
+Log = Callable[[str, str, str, str | bytes], None]
+"""Function ``log(kind, who, topic, detail)`` that takes every event; the detail of a message is its payload."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class FaultyLoop(VirtualLoop):
     def time(self) -> float:
         """Return the time on the clock of the running peer."""
         clock = self._clocks.get(WHO.get())
-        return self.now if clock is None else clock.shows(self.now)
+        return self.now if clock is None else clock.offset + clock.rate * self.now
 
     def call_at(  # type: ignore[override] # mypy's stub ties the arguments to the callback
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -107,7 +106,7 @@ class FaultyLoop(VirtualLoop):
         if who in self._paused:
             self._paused[who].append(handle)
             return
-        super().run_callback(handle)
+        handle._run()
         self.events += 1
         if self.after is not None:
             self.after(who)
@@ -204,6 +203,8 @@ class FaultyTransport(WorldTransport):
         """By peer, everything that it has published, if recorded: other messages are forged."""
         self.received: Callable[[str, str, bytes], None] = lambda _who, _topic, _data: None
         """Function called with each accepted message."""
+        self.meddle: Callable[[str, str], tuple[float, float]] = lambda _who, _topic: (0.0, 0.0)
+        """Function that returns by how much a malicious broker delays a delivery, and when it repeats it."""
         self._down = -1.0  # time at which the broker is up again
         for restart in restarts:
             loop.call_at(restart.at, self._restart, restart, context=NOBODY)
@@ -238,7 +239,7 @@ class FaultyTransport(WorldTransport):
 
     def accept(self, who: str, topic: str, data: bytes, *, retain: bool) -> None:
         """Accept a message at the broker."""
-        self.log("accept", who, topic, f"{len(data)} {zlib.crc32(data):08x}")
+        self.log("accept", who, topic, data)
         self.received(who, topic, data)
         super().accept(who, topic, data, retain=retain)
 
@@ -265,7 +266,10 @@ class FaultyTransport(WorldTransport):
             if overtaking and not repeated:
                 self.counts["overtaken"] += 1
             if came < math.inf:
-                self.loop.call_at(came, channel.receive, message, context=NOBODY)
+                held, repeated_after = self.meddle(channel.who, message.topic)
+                self.loop.call_at(came + held, channel.receive, message, context=NOBODY)
+                if repeated_after:
+                    self.loop.call_at(came + repeated_after, channel.receive, message, context=NOBODY)
 
     def _restart(self, restart: Restart) -> None:
         self.counts["broker restarts"] += 1
@@ -298,8 +302,9 @@ class FaultyChannel(WorldChannel):
         """Publish, and return when the acknowledgement arrives."""
         check_publish(topic, data, limit=self.limit)
         self.check()
-        self.transport.note(self.who, bytes(data))
-        await super().publish(topic, data, retain=retain)
+        payload = bytes(data)
+        self.transport.note(self.who, payload)
+        await super().publish(topic, payload, retain=retain)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
         """Schedule what the network does at a time, if ever."""
@@ -309,7 +314,7 @@ class FaultyChannel(WorldChannel):
     def receive(self, message: Message) -> None:
         """Receive a message over the connection."""
         if not self.ended:
-            self.transport.log("hear", self.who, message.topic, f"{zlib.crc32(message.data):08x}")
+            self.transport.log("hear", self.who, message.topic, bytes(message.data))
         super().receive(message)
 
     def lose_power(self) -> None:

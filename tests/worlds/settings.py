@@ -216,9 +216,14 @@ class Plans:
         if found is None:
             experiment = read(setting.table, changes=setting.changes)
             data = self.data.get(experiment.topology.peers)
-            found = self.known[setting] = plan(experiment, data=data)
+            found = plan(experiment, data=data)
             self.data[experiment.topology.peers] = found.federation
+            found = self.known[setting] = _without_model(found, seed=seed)
         if setting.totals:
             found = adding(found, seed=seed)
-        goals = Goals(found.learner.layout, dtype=found.learner.dtype, seed=seed)
-        return replace(found, learner=goals, sized=None)  # under the masks of the model that they replace
+        return _without_model(found, seed=seed)
+
+
+def _without_model(plan: Plan, *, seed: int) -> Plan:
+    """Return a plan whose peers move to goals, under the masks of the model that they replace."""
+    return replace(plan, learner=Goals(plan.learner.layout, dtype=plan.learner.dtype, seed=seed), sized=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -16,6 +17,7 @@ from p2pfl.network.protocol.interface.effects import Concluded
 from p2pfl.network.protocol.wire.verdict_messages import Place, Value
 from p2pfl.network.virtual.timed_learner import Goals
 from p2pfl.results.notices.kinds import LearningStopped, Notice
+from worlds.insiders import Insider
 from worlds.totals import Result
 
 HARMLESS = frozenset({"latency", "duplication", "overtaking", "clocks", "forgeries"})
@@ -109,7 +111,12 @@ class SettledWatch:
 
 
 def verdict(
-    plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str], insider: str = ""
+    plan: Plan,
+    seen: SettledWatch,
+    ended: Mapping[str, Ending],
+    *,
+    kinds: frozenset[str],
+    insider: Insider | None = None,
 ) -> str:
     """Return why settled rounds must not have ended like this; empty if they may.
 
@@ -121,11 +128,19 @@ def verdict(
         return ""
     goals = {name: plan.learner.goal(name) for name in plan.topology.peers}
     most = plan.experiment.horizon * 2.0 ** (1 - plan.protection.settings.bits)
-    return _committed(seen, goals, most) or _went_on(plan, seen, ended, kinds=kinds, insider=insider)
+    added = {} if insider is None else insider.added
+    if plan.experiment.learning.weighted:
+        most = math.inf  # false numbers of samples move a mean by them
+    return _committed(seen, goals, most, added) or _went_on(
+        plan, seen, ended, kinds=kinds, insider="" if insider is None else insider.peer
+    )
 
 
-def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: float) -> str:
-    """The mean of the members' rows is that from before the round, of which a mask that stays would be a part."""
+def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: float, added: Mapping[int, float]) -> str:
+    """The mean of the members' rows is that from before the round, of which a mask that stays would be a part.
+
+    What an insider has added to one parameter of its models moves it by the share of one member at most.
+    """
     last = {name: goal.unsqueeze(0) for name, goal in goals.items()}
     for place, rows in sorted(seen.rows.items()):
         found = seen.outcomes.get(place)
@@ -136,7 +151,7 @@ def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: floa
         if {*rows} == {*found.members}:
             before = torch.cat([last[name] for name in found.members]).mean(0)  # [P]
             off = float((torch.cat([rows[name] for name in found.members]).mean(0) - before).abs().max())
-            if off > most:
+            if off > most + added.get(place[0], 0.0) / len(found.members):
                 return f"the mean of the members' rows changes by {off:.3g} in round {place[0]}"
         last |= rows
     return ""

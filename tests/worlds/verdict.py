@@ -32,6 +32,7 @@ from p2pfl.simulation.stacked import Faults
 from worlds import settled, totals
 from worlds.absences import MEET, NARROW, Span, excuse, meet
 from worlds.faults import History
+from worlds.insiders import MODEL_FAULTS, Insider
 from worlds.settings import Setting
 from worlds.settled import SettledWatch
 
@@ -107,7 +108,7 @@ class End:
     settled
         What peers that settle rounds have decided.
     insider
-        The malicious peer, if there is one.
+        The malicious member, if there is one.
     """
 
     setting: Setting
@@ -121,7 +122,7 @@ class End:
     agreed: str
     belated: Collection[str]
     settled: SettledWatch
-    insider: str = ""
+    insider: Insider | None = None
 
     @property
     def killed(self) -> set[str]:
@@ -186,7 +187,8 @@ def _known(end: End, goals: Goals) -> str:
     """Why the rows must not be what they are."""
     if end.setting.settles:
         failure = settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds, insider=end.insider)
-        return failure or (_differs(end) if undisturbed(end) and not end.killed else "")
+        falsified = end.insider is not None and end.insider.fault in MODEL_FAULTS
+        return failure or (_differs(end) if undisturbed(end) and not end.killed and not falsified else "")
     if failure := _accounted(end) or (_within(end, goals) if end.setting.convex else ""):
         return failure
     whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())

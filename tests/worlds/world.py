@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import zlib
 from collections import Counter, deque
 from contextvars import Context
@@ -27,13 +28,14 @@ from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.virtual.clock import WHO, StuckError
 from p2pfl.network.virtual.timed_learner import Timed
 from p2pfl.network.virtual.virtual_network import NOBODY
-from p2pfl.privacy.keys import Identity, Roster, SeededSource
+from p2pfl.privacy.keys import Roster, SeededSource
 from p2pfl.results import Record
 from p2pfl.results.notices.kinds import JoinsLate, Notice
 from worlds.disk import Mounted, WorldDisk
 from worlds.faults import DISKS, Death, History
 from worlds.insiders import Insider
 from worlds.invariants import InvariantError, Watch
+from worlds.keys import FastIdentity
 from worlds.network import FaultyLoop, FaultyTransport
 from worlds.settings import Setting
 from worlds.verdict import End, Ended, verdict
@@ -51,6 +53,19 @@ RECENT = 64
 """Messages that a stranger remembers, to repeat them."""
 
 
+Entry = tuple[float, str, str, str, str | bytes]
+"""Entry of a log: the time, the kind of event, the peer, the topic, and a detail or payload."""
+
+
+def line_of(entry: Entry) -> str:
+    """Return an entry of a log as a line, which a few worlds of many need."""
+    when, kind, who, topic, detail = entry
+    if isinstance(detail, bytes):
+        size = f"{len(detail)} " if kind == "accept" else ""
+        detail = f"{size}{zlib.crc32(detail):08x}"
+    return f"{when:.9f} {kind} {who} {topic} {detail}"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a world.
@@ -61,7 +76,7 @@ class Outcome:
         Which it was, and which kinds of fault it had.
     failure
         What must not have happened, empty if all is well.
-    log
+    entries
         All that happened on the network, and to whom.
     events, seconds
         Callbacks that ran, and virtual seconds that passed.
@@ -73,10 +88,15 @@ class Outcome:
     setting: Setting
     kinds: frozenset[str]
     failure: str
-    log: tuple[str, ...]
+    entries: tuple[Entry, ...]
     events: int
     seconds: float
     faults: Counter[str]
+
+    @property
+    def log(self) -> list[str]:
+        """The entries as lines."""
+        return [line_of(entry) for entry in self.entries]
 
     @property
     def digest(self) -> str:
@@ -125,7 +145,7 @@ class World:
         self.setting = setting
         self.plan = plan
         self.history = history
-        self.lines: list[str] = []
+        self.entries: list[Entry] = []
         self.faults: Counter[str] = Counter()
         self.ended = {name: Ended() for name in plan.topology.peers}
         self.loop = FaultyLoop(history.clocks)
@@ -135,9 +155,13 @@ class World:
         self.transport.received = self._overhear
         self.transport.said = said = dict[str, set[bytes]]()
         self.watch = Watch(said, settles=setting.settles, insider=insider)
+        if insider is not None:
+            self.transport.meddle = insider.meddle
+            self.faults[f"insiders: {insider.fault}"] += 1
+            self.faults["insiders that collude with the broker"] += insider.colludes
         self.source = SeededSource(seed)
         names = plan.topology.peers
-        self.identities = {name: Identity.generate(self.source, peer=name) for name in names}
+        self.identities = {name: FastIdentity.generate(self.source, peer=name) for name in names}
         self.roster = Roster({name: identity.public for name, identity in self.identities.items()})
         kept = DISKS & history.kinds or setting.settles  # who votes must not forget
         self.disks = {name: self._disk(name) for name in names} if kept else {}
@@ -170,6 +194,7 @@ class World:
         """Let it happen."""
         self.loop.after = self._after
         failure = ""
+        gc.disable()  # asynchronous generators that it finds run callbacks, when other worlds of the process decide
         try:
             with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
                 try:
@@ -178,12 +203,14 @@ class World:
                     self.loop.after = None
         except (InvariantError, StuckError) as error:
             failure = str(error)
+        finally:
+            gc.enable()
         return Outcome(
             self.seed,
             self.setting,
             self.history.kinds,
             failure or self._verdict(),
-            tuple(self.lines),
+            tuple(self.entries),
             self.loop.events,
             self.loop.now,
             self.faults + self.transport.counts + self._stored(),
@@ -305,18 +332,19 @@ class World:
         ended.late |= isinstance(notice, JoinsLate)
         self._log("notice", notice.peer, "", msgspec.json.encode(notice).decode())
 
-    def _log(self, kind: str, who: str, topic: str, detail: str) -> None:
-        self.lines.append(f"{self.loop.now:.9f} {kind} {who} {topic} {detail}")
+    def _log(self, kind: str, who: str, topic: str, detail: str | bytes) -> None:
+        self.entries.append((self.loop.now, kind, who, topic, detail))
 
     # ------------------------------------------------------------------ what goes wrong
 
     def _after(self, who: str) -> None:
         if who:
-            self._ran[who] += 1
-            death = self._deaths.pop((who, self._ran[who]), None)
-            if death is not None:
-                self._kill(death)
-            self._announced(self._lives[who])
+            ran = self._ran[who] = self._ran[who] + 1
+            if (who, ran) in self._deaths:
+                self._kill(self._deaths.pop((who, ran)))
+            life = self._lives[who]
+            if life.announced is None:
+                self._announced(life)
         self.watch.after(who)
         if self.loop.now > self.bound or self.loop.events > MOST_EVENTS:
             waiting = {name: str(life.peer.progress) for name, life in self._lives.items() if not life.task.done()}
@@ -324,7 +352,7 @@ class World:
 
     def _announced(self, life: Life) -> None:
         """Note when a process has announced itself: before, it checks its name, and nobody can meet it."""
-        if life.announced is None and life.joined and life.peer.phase != "joining":
+        if life.joined and life.peer.phase != "joining":
             life.announced = self.loop.now
 
     def _kill(self, death: Death) -> None:
@@ -419,6 +447,6 @@ class World:
                 agreed=agreed,
                 belated=self.watch.belated,
                 settled=self.watch.settled,
-                insider="" if self.watch.insider is None else self.watch.insider.peer,
+                insider=self.watch.insider,
             )
         )

@@ -23,6 +23,7 @@ from p2pfl.cli.options import JsonOptions
 from p2pfl.cli.planning.sign_off import sign_off_page
 from p2pfl.cli.tables import MAX_LISTED_PEERS, facts, grid
 from p2pfl.core.process import free_memory
+from p2pfl.core.tensors import TORCH_INSTALLED
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
 from p2pfl.experiment.parts.learner_parts import shown_names
@@ -30,7 +31,6 @@ from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.network.peer.storage.checkpoint import forecast_writes, rounds_apart
 from p2pfl.results.formats import size
 from p2pfl.results.summary import describe as describe_privacy
-from p2pfl.simulation.memory_estimate import estimate, kept_states
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
 """Words for a label distance up to a bound."""
@@ -77,7 +77,7 @@ def explain(resolved: Plan) -> dict[str, Any]:
         "model": {"name": shown_names(resolved.experiment)[0], "parameters": resolved.learner.layout.size},
         "topology": _topology(resolved),
         "cost": _cost(resolved),
-        "memory": None if resolved.experiment.endless else _memory(resolved),
+        "memory": _memory(resolved),
         "data": _data(resolved),
         "privacy": describe_privacy(resolved, spent=None)["statement"],
         "mask": _mask(resolved),
@@ -181,7 +181,7 @@ def _cost(resolved: Plan) -> dict[str, Any]:
         "row_bytes": row,
         "bytes_per_peer_and_round": sent,
         "bytes_received_per_peer_and_round": sizes["received_per_peer"],
-        "bytes_written_per_peer_and_round": forecast_writes(resolved, kept=kept_states(resolved)),
+        "bytes_written_per_peer_and_round": forecast_writes(resolved, kept=resolved.kept_states),
         "rounds_per_checkpoint": rounds_apart(resolved),
         **{f"bytes_{name}": None if rounds is None else each * rounds for name, each in sizes.items()},
         "participants": _participants(resolved),
@@ -189,8 +189,15 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     }
 
 
-def _memory(resolved: Plan) -> dict[str, Any]:
-    """Return the memory that a simulation in one process needs, and that there is, in bytes."""
+def _memory(resolved: Plan) -> dict[str, Any] | None:
+    """Return the memory that a simulation in one process needs, and that there is, in bytes.
+
+    ``None`` of a run without an end, and without torch, which simulations need.
+    """
+    if resolved.experiment.endless or not TORCH_INSTALLED:
+        return None
+    from p2pfl.simulation.memory_estimate import estimate  # noqa: PLC0415 (it needs torch)
+
     needed, free = estimate(resolved), free_memory()
     return asdict(needed) | {"total": needed.total, "free": None if free is None else free.bytes}
 
@@ -342,11 +349,12 @@ def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
         if cost[key]
     ]
     beside = f", {' and '.join(more)} them" if more else ""
+    memory = {} if results["memory"] is None else {"memory to simulate": _memory_text(results["memory"])}
     if not cost["gossip_steps_per_round"]:
         return {
             "totals": f"{cost['rounds']} rounds{beside}, two messages a peer for each total; simulate counts the bytes",
             "a model": f"{size(cost['row_bytes'])}, which never travels",
-            "memory to simulate": _memory_text(results["memory"]),
+            **memory,
         }
     apart = cost["rounds_per_checkpoint"]
     few, peers, clients = cost["participants"], results["topology"]["peers"], cost["clients"]
@@ -363,7 +371,7 @@ def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
         "a peer writes": f"about {_bytes_text(cost['bytes_written_per_peer_and_round'], rounds=rounds)}; a checkpoint "
         f"{'a round' if apart == 1 else f'in {apart} rounds'}",
         "the broker takes in": _bytes_text(cost["bytes_per_peer_and_round"] * peers, rounds=rounds),
-        **({} if results["memory"] is None else {"memory to simulate": _memory_text(results["memory"])}),
+        **memory,
     }
 
 

@@ -1,7 +1,10 @@
 """The one reader of tables: CSV and SQLite with the standard library; Parquet and data frames through pyarrow."""
 
 import csv
+import hashlib
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -134,11 +137,37 @@ def read(source: Any, *, header: bool = True, growing: bool = False) -> TextCell
                 )
         if form.window is not None:
             cells = cells.keep(range(len(cells))[-form.window :])
+        if form.reservoir is not None:
+            cells = cells.keep(_sampled(cells, form.reservoir))
     else:
         cells = _frame(source)
     if not len(cells):
         raise DataError(f"{cells.source} has no rows of data; check the file and the option `header`")
     return cells
+
+
+def _sampled(cells: TextCells, size: int) -> list[int]:
+    """Return the positions of a uniform sample of the rows, without replacement: those of the lowest priorities.
+
+    The priority of a row is a digest of its cells and of how many equal rows precede it. So the same rows are chosen
+    again after a restart, whatever rows the source has dropped; and where the table grows, those that leave the sample
+    are the first of it, as of a window: the positions are in the order of falling priorities. A digest that everybody
+    can compute hides no row, so no guarantee counts on who is chosen.
+
+    References
+    ----------
+    Cohen and Kaplan, Summarizing data using bottom-k sketches, PODC 2007.
+    """
+    known = Counter[bytes]()
+    priorities = list[tuple[bytes, int]]()
+    for position, row in enumerate(zip(*(cells.column(name) for name in cells.names), strict=True)):
+        content = json.dumps(row).encode()
+        known[content] += 1
+        digest = hashlib.blake2b(
+            content, digest_size=16, salt=known[content].to_bytes(8, "little"), person=b"reservoir"
+        )
+        priorities.append((digest.digest(), position))
+    return [position for _, position in sorted(priorities)[size - 1 :: -1]]
 
 
 def _unchanged(path: Path, *, header: bool) -> TextCells:

@@ -28,6 +28,9 @@ SQLITE = (".sqlite", ".sqlite3", ".db")
 TEXT_KEYS = ("separator", "decimal", "encoding")
 """Keys for tables that are text; the numbers of others are no text."""
 
+LIMITS = ("window", "reservoir")
+"""Keys that limit the rows that count."""
+
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """Usual separators, with the words for them."""
 
@@ -71,6 +74,8 @@ class FileFormat:
         Query of a SQLite database, whose result is the table; ``None`` for all rows of its only table.
     window
         Number of rows at the end that count; ``None`` for all.
+    reservoir
+        Number of rows of a uniform sample, which alone count; ``None`` for all.
 
     Examples
     --------
@@ -88,6 +93,7 @@ class FileFormat:
     factors: Mapping[str, float] = field(default_factory=dict)
     query: str | None = None
     window: int | None = None
+    reservoir: int | None = None
 
     @classmethod
     def beside(cls, table: Path) -> FileFormat:
@@ -113,7 +119,7 @@ class FileFormat:
                 raise DataError(f"{path} has {key}, which only CSV files need; leave it out")
             if key == "query" and kind not in SQLITE:
                 raise DataError(f"{path} has query, which only SQLite databases answer; leave it out")
-            if key not in {"factors", "window"} and not isinstance(value, str):
+            if key not in {"factors", *LIMITS} and not isinstance(value, str):
                 raise DataError(f"{path}: {key} is {value!r}; write a text")
         stated = cls(**given)
         for wrong, remedy in stated._errors():
@@ -139,8 +145,12 @@ class FileFormat:
         if not all(isinstance(each, int | float) and 0 < each < math.inf for each in named.values()):
             remedy = "write numbers above 0 by column, such as { weight = 0.4536 }"
             errors.append((f"factors is {self.factors!r}", remedy))
-        if self.window is not None and (type(self.window) is not int or self.window < 1):
-            errors.append((f"window is {self.window!r}", "write a whole number of rows above 0"))
+        for key in LIMITS:
+            size = getattr(self, key)
+            if size is not None and (type(size) is not int or size < 1):
+                errors.append((f"{key} is {size!r}", "write a whole number of rows above 0"))
+        if self.window is not None and self.reservoir is not None:
+            errors.append(("window and reservoir are both given", "keep one of them"))
         return errors
 
     @property

@@ -457,6 +457,17 @@ class Recipe:
             return True
         return self.kind is torch.optim.SGD and not settings["momentum"] and not settings["maximize"]
 
+    @property
+    def states(self) -> int:
+        """Numbers for each parameter that the optimiser keeps: none for plain descent, two for Adam."""
+        if self.stateless:
+            return 0
+        number = torch.zeros(2)
+        number.grad = torch.ones_like(number)
+        optimiser = self.kind([number], **self.settings(0))
+        optimiser.step()
+        return sum(torch.is_tensor(value) and value.dim() > 0 for value in optimiser.state[number].values())
+
     def groups(self, memory: Memory, size: int) -> np.ndarray:
         """Return labels ``[R]``: rows with equal labels have equal counts and may be updated together."""
         scalars = [value.numpy() for _, value in sorted(memory.items()) if value.dim() == 1]

@@ -25,17 +25,6 @@ class StuckError(RunError):
     """All peers wait and no event is scheduled: a deadlock."""
 
 
-class _Timer(asyncio.TimerHandle):
-    """Timer that runs, among timers of one moment, in the order of scheduling."""
-
-    def __init__(self, number: int, when: float, *rest: Any) -> None:
-        super().__init__(when, *rest)
-        self.order = when, number
-
-    def __lt__(self, other: object) -> bool:
-        return isinstance(other, _Timer) and self.order < other.order
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """Event loop in virtual time.
 
@@ -58,9 +47,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         self._spent = 0.0
         self._timers = 0
-        # asyncio.BaseEventLoop keeps its callbacks in these since 3.4, and leaves their order to _run_once.
+        # asyncio.BaseEventLoop keeps its callbacks in it since 3.4, and leaves their order to _run_once.
         self._ready: deque[Any]
-        self._scheduled: list[Any]
+        self._timers_due: list[tuple[float, int, asyncio.TimerHandle]] = []  # a heap: of one moment, in their order
         self._stopping: bool
 
     def time(self) -> float:
@@ -72,9 +61,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """Schedule a callback for a virtual time."""
         self._timers += 1
-        handle = _Timer(self._timers, when, callback, args, self, context)
-        heapq.heappush(self._scheduled, handle)
-        handle._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 (as BaseEventLoop.call_at does)
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers_due, (when, self._timers, handle))
         return handle
 
     def run_in_executor(  # type: ignore[override] # a future rather than a coroutine, as BaseEventLoop has it
@@ -114,20 +102,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Run the next callback, at its time."""
-        while self._scheduled and self._scheduled[0].cancelled():
-            heapq.heappop(self._scheduled)._scheduled = False  # noqa: SLF001
-        if not self._ready:
-            if not self._scheduled:
+        due, ready = self._timers_due, self._ready
+        while due and due[0][2]._cancelled:  # noqa: SLF001 (called for each callback)
+            heapq.heappop(due)
+        if not ready:
+            if not due:
                 if self._stopping:
                     return
                 raise StuckError("all peers wait and no event is scheduled, which is a deadlock")
-            self.now = max(self.now, self._scheduled[0].when())
-        while self._scheduled and self._scheduled[0].when() <= self.now:
-            handle = heapq.heappop(self._scheduled)
-            handle._scheduled = False  # noqa: SLF001
-            self._ready.append(handle)
-        handle = self._ready.popleft()
-        if not handle.cancelled():
+            self.now = max(self.now, due[0][0])
+        now = self.now
+        while due and due[0][0] <= now:
+            ready.append(heapq.heappop(due)[2])
+        handle = ready.popleft()
+        if not handle._cancelled:  # noqa: SLF001 (as above)
             self.run_callback(handle)
 
     def run_callback(self, handle: Any) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
-import numpy.typing as npt
 
 from p2pfl.algorithms.baselines import score_alone
-from p2pfl.core.draws import draw
+from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import InputError
 from p2pfl.core.process import one_thread
 from p2pfl.data import Federation
@@ -19,12 +17,10 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
 from p2pfl.learning.learner import SharesValue
+from p2pfl.plugins.study.semivalues import MAX_EXACT_PEERS, sampled_banzhaf, sampled_shapley, semivalue
 from p2pfl.results.comparisons.comparison import lower_is_better
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.simulation import simulate
-
-MAX_EXACT_PEERS = 10
-"""Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
 
 VALUE_METHODS = ("shapley", "banzhaf", "loo")
 """Values by name: Shapley's, Banzhaf's, and what leaving a peer out costs."""
@@ -34,10 +30,6 @@ COALITIONS_AT_ONCE = 1024
 
 INTERVAL_ERRORS = 1.959963984540054
 """Standard errors from a value to the end of its 95 % interval."""
-
-Floats = npt.NDArray[np.float64]
-Utility = Callable[[Sequence[int]], Floats]
-"""Function that returns the scores of coalitions, each the bits of its members."""
 
 
 @dataclass(frozen=True)
@@ -252,83 +244,6 @@ class Game:
             learner = self._learner.pooled(own, peers=1, rounds=self._rounds)
             scores = score_alone(learner, tuple(names), rounds=rounds)
         return {name: score.double().numpy() for name, score in scores.items()}
-
-
-def semivalue(scores: Floats, *, peers: int, method: str) -> Floats:
-    """Return the exact values of peers from the scores of all coalitions, ``[N]``.
-
-    Parameters
-    ----------
-    scores
-        ``[2^N]`` by the bits of the members.
-    peers
-        N.
-    method
-        ``shapley`` or ``banzhaf``.
-
-    Examples
-    --------
-    >>> semivalue(np.array([0.0, 0.0, 0.0, 1.0]), peers=2, method="shapley").tolist()
-    [0.5, 0.5]
-    """
-    coalitions = np.arange(1 << peers)
-    sizes = np.array([each.bit_count() for each in coalitions.tolist()])
-    if method == "banzhaf":
-        weights = np.full(peers, 2.0 ** (1 - peers))
-    else:
-        weights = np.array([1 / (peers * math.comb(peers - 1, size)) for size in range(peers)])
-    values = np.zeros(peers)
-    for peer in range(peers):
-        without = coalitions[coalitions >> peer & 1 == 0]
-        gains = scores[without | 1 << peer] - scores[without]
-        values[peer] = (weights[sizes[without]] * gains).sum()
-    return values
-
-
-def sampled_shapley(utility: Utility, *, peers: int, draws: int, seed: int) -> tuple[Floats, Floats]:
-    """Return estimates of Shapley values and their standard errors, from permutations and their reverses.
-
-    Parameters
-    ----------
-    utility
-        Scores of coalitions.
-    peers, draws, seed
-        N, permutations, and the seed of their draws.
-    """
-    rng = draw(seed, "permutations")
-    orders = [
-        order for _ in range(max(2, draws // 2)) for own in [rng.permutation(peers)] for order in (own, own[::-1])
-    ]
-    paths = [np.concatenate([[0], np.cumsum([1 << int(peer) for peer in order])]).tolist() for order in orders]
-    needed = list(dict.fromkeys(each for path in paths for each in path))
-    scores = dict(zip(needed, utility(needed).tolist(), strict=True))
-    gains = np.zeros((len(orders), peers))
-    for row, (order, path) in enumerate(zip(orders, paths, strict=True)):
-        gains[row, order] = np.diff([scores[each] for each in path])
-    pairs = gains.reshape(-1, 2, peers).mean(axis=1)
-    return pairs.mean(axis=0), pairs.std(axis=0, ddof=1) / math.sqrt(len(pairs))
-
-
-def sampled_banzhaf(utility: Utility, *, peers: int, draws: int, seed: int) -> tuple[Floats, Floats]:
-    """Return estimates of Banzhaf values and their standard errors, each coalition serving all peers.
-
-    Parameters
-    ----------
-    utility
-        Scores of coalitions.
-    peers, draws, seed
-        N, coalitions, and the seed of their draws.
-    """
-    members = draw(seed, "coalitions").random((max(8, draws), peers)) < 0.5
-    members[0], members[1] = True, False  # so that each peer is in some and out of some
-    bits = (members * (1 << np.arange(peers, dtype=np.int64))).sum(axis=1)
-    scores = utility(bits.tolist())
-    values, errors = np.zeros(peers), np.zeros(peers)
-    for peer in range(peers):
-        groups = scores[members[:, peer]], scores[~members[:, peer]]
-        values[peer] = groups[0].mean() - groups[1].mean()
-        errors[peer] = math.sqrt(sum(group.var(ddof=min(1, len(group) - 1)) / len(group) for group in groups))
-    return values, errors
 
 
 def _ends(values: Floats, errors: Floats) -> list[tuple[float, float]]:

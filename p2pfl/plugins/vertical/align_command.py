@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import torch
 from rich.table import Table
 
 import p2pfl
@@ -15,6 +14,7 @@ from p2pfl.cli import terminal
 from p2pfl.cli.experiments import check_consent, experiment_of, note_tables
 from p2pfl.cli.running.running_commands import brokers_of_peer
 from p2pfl.core.errors import InputError
+from p2pfl.core.tensors import torch
 from p2pfl.data.parties import Parties
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.parts.peer_graph import peers_of

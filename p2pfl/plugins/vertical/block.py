@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import nn
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained, FittedRegression, finite
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Description, Field, feature_names
 from p2pfl.data.parties import IN_TABLE
@@ -165,7 +164,7 @@ class Block(PartModel):
         shapes = {} if mapped is None else mapped.shapes
         return Shapes(dict.fromkeys(columns, (width,)) | dict.fromkeys(numbers, (1,)) | shapes)
 
-    def module(self) -> nn.Module:
+    def module(self) -> torch.nn.Module:
         """Return the module of the label holder's own model, or of the part of a linear predictor."""
         return BlockModule(self)
 

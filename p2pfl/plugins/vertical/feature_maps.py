@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE
 from p2pfl.plugins.exact.additive.base_learners import DEGREE, spline_weights

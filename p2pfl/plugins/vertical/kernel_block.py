@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import nn
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.process import one_thread
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Part, Tensors
@@ -79,7 +78,7 @@ class KernelBlock(PartModel):
             shapes |= dict.fromkeys(("bias", "alone_gamma", "alone_bias"), (1,))
         return Shapes(shapes)
 
-    def module(self) -> nn.Module:
+    def module(self) -> torch.nn.Module:
         """Return the module of the label holder's own model, or of the distances to the training rows."""
         return KernelModule(self)
 

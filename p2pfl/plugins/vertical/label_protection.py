@@ -37,10 +37,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
+from p2pfl.core.tensors import torch
 from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment.accounts import beside_file
 from p2pfl.plugins.exact.regression.families import TINY, Binomial, Targets

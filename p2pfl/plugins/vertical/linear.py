@@ -22,7 +22,7 @@ from p2pfl.plugins.exact.elementary import inverse
 from p2pfl.plugins.exact.regression.families import Gaussian
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
 from p2pfl.plugins.exact.regression.lasso import Quadratic
-from p2pfl.plugins.study.valuation import MAX_EXACT_PEERS, semivalue
+from p2pfl.plugins.study.semivalues import MAX_EXACT_PEERS, semivalue
 from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedDesign, JoinedTable, ask_design, ask_gram
 from p2pfl.plugins.vertical.private_messages import publish, send_floats

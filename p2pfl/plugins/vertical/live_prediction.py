@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Exact
@@ -25,6 +24,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError, InputError, ModelError, PrivacyError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, read_bounded
 from p2pfl.core.files import replace as replace_file
+from p2pfl.core.tensors import torch
 from p2pfl.data.parties import Parties, Party
 from p2pfl.experiment import Experiment, Plan, plain
 from p2pfl.experiment.composing import compose

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import DataTraits
@@ -20,40 +19,32 @@ from p2pfl.experiment.accounts import data_files, data_folder
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.partitionings import Disclosure, name_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
-from p2pfl.experiment.schema import LearningSettings
 from p2pfl.learning import Learner
-from p2pfl.learning.checks import find_device
-from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
-from p2pfl.plugins.vertical.party_network import SplitSteps
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.party_tables import declared_columns, vertical
-from p2pfl.plugins.vertical.split_learner import SplitLearner
-from p2pfl.plugins.vertical.split_network import SplitNetwork
 from p2pfl.plugins.vertical.vertical_components import VerticalPCA
 from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_glm import VerticalGLM
 from p2pfl.plugins.vertical.vertical_lasso import VerticalLasso
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalModel
-from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
 from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.results import Run
 
-MODELS: Mapping[str, Callable[..., VerticalModel | SplitNetwork]] = {
+if TYPE_CHECKING:  # they need torch
+    from p2pfl.plugins.vertical.split_network import SplitNetwork
+    from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions
+
+MODELS: Mapping[str, Callable[..., VerticalModel]] = {
     kind.name: kind
-    for kind in (
-        VerticalGLM,
-        VerticalLasso,
-        VerticalPCA,
-        VerticalKernel,
-        VerticalDescent,
-        VerticalBoosting,
-        SplitNetwork,
-    )
+    for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalKernel, VerticalDescent, VerticalBoosting)
 }
-"""Models by name."""
+"""Models by name, which numpy computes."""
+
+NETWORK = "split_network"
+"""Name of the model that torch computes."""
 
 OWN_TABLES = "vertical"
 """Name of the data set of tables that peers own."""
@@ -66,7 +57,7 @@ ROLE_OPTIONS = {"label": str, "helper": str}
 class VerticalPartitioning:
     """Peers hold different columns of the same people."""
 
-    traits: DataTraits = DataTraits(columns=True)  # noqa: RUF009 (it is frozen)
+    traits: DataTraits = DataTraits(columns=True, numpy_models=tuple(MODELS))  # noqa: RUF009 (it is frozen)
 
     def federate(
         self, experiment: Experiment, *, peers: tuple[str, ...], only: Sequence[str] | None = None
@@ -123,10 +114,13 @@ class VerticalPartitioning:
             "seed": experiment.seed,
             "test": Composition.of(experiment).test_share,
         }
-        if isinstance(model, SplitNetwork):
-            steps = split_steps(experiment.learning, seed=experiment.seed, absent=model.absent)
-            return SplitLearner(parties, model, **common, steps=steps, rounds=experiment.horizon)
-        return VerticalLearner(parties, model, **common)
+        if experiment.model.name != NETWORK:
+            return VerticalLearner(parties, cast("VerticalModel", model), **common)
+        from p2pfl.plugins.vertical.split_learner import SplitLearner, split_steps  # noqa: PLC0415 (they need torch)
+
+        network = cast("SplitNetwork", model)
+        steps = split_steps(experiment.learning, seed=experiment.seed, absent=network.absent)
+        return SplitLearner(parties, network, **common, steps=steps, rounds=experiment.horizon)
 
     def predict(self, folder: Path, table: str, *, unaccounted: bool) -> JoinedPredictions:
         """Return the predictions for new tables of all parties.
@@ -136,6 +130,8 @@ class VerticalPartitioning:
         InputError
             A file or a table is missing.
         """
+        from p2pfl.plugins.vertical.vertical_prediction import predict_together  # noqa: PLC0415 (it needs torch)
+
         return predict_together(Run.load(folder), table, unaccounted=unaccounted)
 
     def predict_live(
@@ -201,30 +197,6 @@ def parties_of(experiment: Experiment, federation: Federation) -> Parties:
     return federation.parties
 
 
-def split_steps(learning: LearningSettings, *, seed: int, absent: float) -> SplitSteps:
-    """Return the steps of a split network."""
-    schedule = learning.scheduling
-    recipe = Recipe(
-        learning.optimizer,
-        learning.rate,
-        learning.options,
-        schedule.name,
-        schedule.options,
-        schedule_by=schedule.by,
-        warmup=schedule.warmup,
-    )
-    return SplitSteps(
-        recipe,
-        batch=None if learning.batch == "all" else learning.batch,
-        epochs=learning.epochs,
-        steps=learning.steps,
-        seed=seed,
-        absent=absent,
-        dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
-        device=find_device(learning.device),
-    )
-
-
 def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> VerticalModel | SplitNetwork:
     """Return the model of an experiment, of parties of some names.
 
@@ -234,11 +206,10 @@ def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> Vertical
         The model or an option does not work with columns at different peers.
     """
     name, options = experiment.model.name, experiment.model.options
-    if name not in MODELS:
-        raise ExperimentError(
-            f'model.name = "{name}" does not work with {name_of(experiment.data)}; set it to {" or ".join(MODELS)}'
-        )
-    kind = MODELS[name]
+    if name not in (*MODELS, NETWORK):
+        known = " or ".join((*MODELS, NETWORK))
+        raise ExperimentError(f'model.name = "{name}" does not work with {name_of(experiment.data)}; set it to {known}')
+    kind: Callable[..., VerticalModel | SplitNetwork] = MODELS[name] if name in MODELS else _split_network()
     given: dict[str, Any] = {}
     if kind is VerticalBoosting:
         given = {"rounds": experiment.horizon, "seed": experiment.seed, "parties": parties}
@@ -253,6 +224,12 @@ def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> Vertical
             'model.options.loss is missing, and peers without the target cannot tell it; set it, such as "log_loss"'
         )
     return kind(**values, **given)
+
+
+def _split_network() -> type[SplitNetwork]:
+    from p2pfl.plugins.vertical.split_network import SplitNetwork  # noqa: PLC0415 (it needs torch)
+
+    return SplitNetwork
 
 
 PARTITIONING = VerticalPartitioning()

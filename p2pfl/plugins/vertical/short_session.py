@@ -10,9 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Self
 
-import torch
-
 from p2pfl.core.rows import Layout, Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan

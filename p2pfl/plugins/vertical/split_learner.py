@@ -15,8 +15,11 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data.parties import Parties
+from p2pfl.experiment.schema import LearningSettings
 from p2pfl.learning.additive import Asking, Step, add_up, answer_questions
+from p2pfl.learning.checks import find_device
 from p2pfl.learning.learner import OwnBaselines
+from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.aligned_table import AlignedTable, StandardisedColumns, kept_columns
 from p2pfl.plugins.vertical.alignment import align
@@ -273,6 +276,30 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
         mean, deviation = self._target(table)
         scores = self.model.score(outputs.cpu().double().numpy() * deviation + mean, table.targets(test=True))
         return np.array([scores[name] for name in self.model.scores])
+
+
+def split_steps(learning: LearningSettings, *, seed: int, absent: float) -> SplitSteps:
+    """Return the steps of a split network."""
+    schedule = learning.scheduling
+    recipe = Recipe(
+        learning.optimizer,
+        learning.rate,
+        learning.options,
+        schedule.name,
+        schedule.options,
+        schedule_by=schedule.by,
+        warmup=schedule.warmup,
+    )
+    return SplitSteps(
+        recipe,
+        batch=None if learning.batch == "all" else learning.batch,
+        epochs=learning.epochs,
+        steps=learning.steps,
+        seed=seed,
+        absent=absent,
+        dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
+        device=find_device(learning.device),
+    )
 
 
 def _places(positions: Ints, rows: int) -> Floats:

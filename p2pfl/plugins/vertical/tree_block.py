@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
-from torch import nn
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.explanations import Explained, FeatureImportance
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact.tensor_model import Shapes, StatisticModule
@@ -103,7 +103,7 @@ class TreeBlock(LearnsTogether, AlignedBoosting):
         places = np.flatnonzero(tensors["owner"][splits] == self.parties.index(peer))
         return [*counts, places.astype(np.float64), tensors["owned"][places]]
 
-    def module(self) -> nn.Module:
+    def module(self) -> torch.nn.Module:
         """Return the module of the label holder's own trees; splits of another party predict nothing."""
         return super().module() if self.label else StatisticModule(self.shapes, subject="the part of one party")
 

@@ -9,12 +9,12 @@ from copy import copy
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
+from p2pfl.core.tensors import torch
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.data.parties import Parties

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.core.encodings import Floats
+from p2pfl.core.tensors import torch
 from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Own, Part
 from p2pfl.learning.metrics import CLASSIFICATION_METRICS, auc, determination

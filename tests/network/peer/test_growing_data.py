@@ -340,6 +340,36 @@ def test_a_window_of_the_last_rows_moves_with_a_table(tables, stored):
     assert (change.rows, change.new, change.appended) == (50, 20, False)
 
 
+@pytest.mark.fast
+def test_a_reservoir_takes_the_rows_of_a_table_that_grows_at_once(tables):
+    (tables / "peer0.csv.toml").write_text("reservoir = 50", "utf-8")
+    data = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
+    new = 0
+    for round in range(2, 22, 2):
+        append("peer0", 10)
+        before, (data, failed) = data, data.again(round)
+        assert (sum(data.plan.federation.sizes("peer0")), failed, data.due(round)) == (50, {}, ())
+        new += sum(each.new for each in data.changes(before, data.plan.learner.initial[None]).values())
+    assert 20 < new < 75  # of 100 that came: 50 times the sum of 1 / n from 61 to 160 is 48
+    fresh = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
+    assert fresh.position("peer0").digest == data.position("peer0").digest
+    resumed, changed = fresh.resumed({"peer0": data.position("peer0")})
+    assert (changed, resumed.position("peer0")) == ({}, data.position("peer0"))
+
+
+@pytest.mark.fast
+def test_a_reservoir_of_a_table_that_is_half_written_is_taken_once_two_readings_agree(tables):
+    (tables / "peer0.csv.toml").write_text("reservoir = 50", "utf-8")
+    data = GrowingData.of(plan(read(SMALL, changes=TABLE), only=["peer0"]), ("peer0",))
+    lines = (tables / "peer0.csv").read_text("utf-8").splitlines(keepends=True)
+    (tables / "peer0.csv").write_text("".join(lines[:56]), "utf-8")
+    doubted, failed = data.again(2)
+    assert "lacks some of the 50 that it had" in failed["peer0"]
+    assert doubted.position("peer0") == data.position("peer0")
+    taken, failed = doubted.again(3)
+    assert (sum(taken.plan.federation.sizes("peer0")), failed) == (50, {})
+
+
 @pytest.mark.parametrize("scaled", [True, False])
 def test_a_peer_resumes_although_few_rows_came_since_its_account_was_written(tables, scaled):
     (tables / "peers").mkdir()

@@ -2,10 +2,6 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +9,6 @@ import safetensors.torch
 import torch
 from sklearn.datasets import load_wine
 
-import swarms
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.transport.broker import embedded
@@ -24,33 +19,12 @@ from p2pfl.results.saved_models import model_file
 from p2pfl.results.sent_rows import SentRow, keep_rows, read_row
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
+from torchless import run_without_torch as run
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(swarms.__file__).with_name("torch_free.py")
-DEADLINE = 300.0
 LINEAR, PAIRWISE = ["model.name=linear", "model.hidden=[64]"], ["privacy.mode=pairwise"]
 """Model and masks."""
-
-
-def run(tmp_path, jobs):
-    """Return the lines that a process without torch printed, and the tensors of each job."""
-    file = tmp_path / "jobs.json"
-    for number, job in enumerate(jobs):
-        job["result"] = str(tmp_path / f"{number}.safetensors")
-    file.write_text(json.dumps(jobs), "utf-8")
-    paths = os.pathsep.join([str(PROGRAM.parent), *sys.path])
-    done = subprocess.run(
-        [sys.executable, PROGRAM, str(file)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        env=os.environ | {"PYTHONPATH": paths},
-    )
-    assert done.returncode == 0, done.stderr
-    found = [safetensors.torch.load_file(job["result"]) for job in jobs if not {"refused", "runs"} & job.keys()]
-    return done.stdout.splitlines(), found
 
 
 def split(found):

@@ -1,5 +1,7 @@
 """Simulated worlds whose peers settle rounds, and faults in the protocol that they find."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from p2pfl.network.peer.masking import round_attempts
 from p2pfl.network.protocol.agreement.attempt_reports import AttemptOutcome
 from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.session.decisions import commits
+from worlds import explore
 from worlds.explore import outcome
 from worlds.insiders import insider
 from worlds.settings import Plans, setting
@@ -47,7 +50,15 @@ def test_members_that_give_up_while_others_begin_a_ballot_are_found(monkeypatch,
     assert "did not go on after peer2 died" in failure(407, plans)
 
 
-INSIDERS = {"acceptances": 53, "reports": 5, "decisions": 29, "failures": 58, "two reports": 148}
+INSIDERS = {
+    "acceptances": 475,
+    "reports": 5,
+    "decisions": 29,
+    "failures": 58,
+    "two reports": 1053,
+    "two models": 149,
+    "sample numbers": 363,
+}
 """Seeds by the fault of their insider, without which the other members are connected."""
 
 
@@ -56,6 +67,22 @@ def test_a_malicious_member_neither_divides_nor_ends_the_others(fault, plans):
     seed = INSIDERS[fault]
     assert insider(seed, plans.of(setting(seed), seed=seed).topology.peers).fault == fault
     assert not outcome(seed, plans=plans, kinds=GENTLE[:-1], insiders=True).failure
+
+
+class Nothing(dict):
+    """Forgets what it is told."""
+
+    def __setitem__(self, key, value):
+        del key, value
+
+
+def test_a_mean_that_moves_further_than_an_insider_may_add_is_found(monkeypatch, plans):
+    def drawn(seed, peers):
+        return replace(insider(seed, peers), added=Nothing())
+
+    monkeypatch.setattr(explore, "insider", drawn)
+    found = outcome(INSIDERS["two models"], plans=plans, kinds=(), insiders=True)
+    assert "the mean of the members' rows changes by" in found.failure
 
 
 def test_members_that_end_after_one_false_failure_are_found(monkeypatch, plans):

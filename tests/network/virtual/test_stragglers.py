@@ -14,7 +14,7 @@ from worlds.explore import outcome as explored
 from worlds.faults import History, Pause
 from worlds.network import Conditions
 from worlds.settings import Plans, Setting
-from worlds.world import World
+from worlds.world import World, line_of
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def played(*changes, hung=0.0, slow=1.0, rounds=40):
 
 def learned(world, name):
     """When a peer had played its last round."""
-    (line,) = [line for line in world.lines if re.search(rf" done {name} ", line)]
+    (line,) = [line for line in map(line_of, world.entries) if re.search(rf" done {name} ", line)]
     return float(line.split()[0])
 
 

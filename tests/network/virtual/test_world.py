@@ -34,7 +34,7 @@ from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.content import Unsettled
 from p2pfl.simulation import simulate
 from swarms import SMALL
-from worlds.explore import explored, outcome
+from worlds.explore import Kept, explored, outcome, searched
 from worlds.faults import KINDS, history
 from worlds.invariants import Watch
 from worlds.settings import Plans, setting
@@ -106,6 +106,19 @@ def test_twelve_histories_are_survived():
     few = _some(0, 12)
     assert {found.seed: found.failure for found in few if found.failure} == {}
     assert [found.log for found in explored(range(3))] == [found.log for found in few[:3]]
+
+
+def test_an_exploration_that_was_interrupted_goes_on_and_counts_each_block_once(tmp_path):
+    kept, blocks = Kept(tmp_path / "kept.jsonl"), [range(2), range(2, 4)]
+    sums = [searched(block, tmp_path) for block in blocks]
+    sums[0].failures[1] = "a deadlock"
+    kept.add(blocks[0], sums[0])
+    with kept.path.open("a") as file:
+        file.write('[2, 4, false, {"se')  # when the machine stopped
+    assert kept.read() == {(0, 2): sums[0]}
+    kept.add(blocks[1], sums[1])
+    assert kept.read() == {(0, 2): sums[0], (2, 4): sums[1]}
+    assert Kept(kept.path, insiders=True).read() == {}
 
 
 def test_where_nothing_goes_wrong_nobody_misses_anything(plans):

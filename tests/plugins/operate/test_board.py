@@ -1,5 +1,6 @@
 """``p2pfl peer`` in an environment without torch, beside a peer with torch."""
 
+import json
 import subprocess
 
 import pytest
@@ -10,6 +11,14 @@ from torchless import make_environment
 from wine_files import wine_file
 
 DEADLINE = 300.0
+TABLES = """
+name = "columns"
+rounds = 1
+topology = { kind = "complete", peers = ["ada", "bob", "cleo", "eve"] }
+data = { name = "diabetes", split = "columns", split_options = { label = "bob", helper = "cleo" }, test = 0.3 }
+model = { name = "glm", options = { family = "gaussian" } }
+privacy = { mode = "pairwise" }
+"""
 
 
 @pytest.mark.slow
@@ -36,3 +45,30 @@ def test_the_command_learns_where_torch_cannot_be_imported_beside_a_peer_with_to
         ours, theirs = load_file(path), load_file(expected)
         assert ours.keys() == theirs.keys()
         assert max(float(abs(ours[name] - theirs[name]).max()) for name in theirs) < 1e-6
+
+
+@pytest.mark.slow
+def test_commands_explain_and_run_columns_without_torch_and_refuse_in_one_sentence_what_needs_it(place):
+    python = make_environment(place / "board")
+
+    def call(*words):
+        line = [python, "-P", "-m", "p2pfl", *words]
+        done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=DEADLINE)
+        return done.returncode, done.stdout, done.stderr
+
+    (place / "columns.toml").write_text(TABLES)
+    network = ["--set", "model.name=split_network", "--set", 'model.options={labels="shown"}']
+    status, printed, said = call("explain", "columns.toml", "--json")
+    assert (status, json.loads(printed)["memory"]) == (0, None), said
+    status, _, said = call("run", "columns.toml", "--runs", "runs")
+    assert status == 0, said
+    assert len([*place.glob("runs/*/peers/*.safetensors")]) == 4
+    remedy = "needs torch, which is not installed here; run pip install torch, or"
+    key = f'p2pfl: model.name = "split_network" {remedy} leave it out\n'
+    broker = ["--broker", "mqtt://127.0.0.1:9"]  # nobody listens there, and nobody calls
+    for command in (["explain"], ["run"], ["peer", "--name", "ada", *broker]):
+        assert call(command[0], "columns.toml", *network, *command[1:]) == (2, "", key)
+    [model] = place.glob("runs/*/peers/ada.safetensors")
+    for command in (["simulate", "columns.toml"], ["predict", str(model), "new.csv"]):
+        other = f"p2pfl: p2pfl {command[0]} {remedy} call the command on a computer that has it\n"
+        assert call(*command) == (2, "", other)

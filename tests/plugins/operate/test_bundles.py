@@ -23,6 +23,7 @@ from p2pfl.plugins.operate.bundles.packages import (
     torch_requirement,
     wheel_requirement,
 )
+from vertical_experiments import LINEAR, changed
 
 ROOT = Path(__file__).parents[3]
 
@@ -226,6 +227,9 @@ def test_no_lock_of_small_boards_brings_cuda_and_all_that_p2pfl_needs_is_in_it()
         ({"learning": {"schedule": "StepLR"}}, True),
         ({"learning": {"loss": "binary_cross_entropy"}}, True),
         ({"compression": {"name": "bfloat16"}}, False),
+        (LINEAR, False),
+        (changed(model={"name": "kernel", "options": {"consent": "distances"}}), False),
+        (changed(model={"name": "split_network", "options": {"labels": "shown"}}), True),
         ({"data": {"name": "own:load"}}, True),  # which may import it
     ],
 )

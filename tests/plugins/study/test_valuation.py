@@ -13,7 +13,8 @@ from p2pfl.core.errors import InputError
 from p2pfl.data import Federation
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.study.credits import DOMAIN, credits_of, whole_credits
-from p2pfl.plugins.study.valuation import sampled_banzhaf, sampled_shapley, semivalue, valuation
+from p2pfl.plugins.study.semivalues import sampled_banzhaf, sampled_shapley, semivalue
+from p2pfl.plugins.study.valuation import valuation
 from p2pfl.privacy.keys import Identity, sign_text, signed_fields
 
 SMALL = {
