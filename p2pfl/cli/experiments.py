@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -100,14 +102,32 @@ def trusts_code(
 ) -> bool:
     """Return whether the code that an experiment names may run; it is printed if it may because the user agrees.
 
+    Nothing is imported. ``agreed`` says whether the user has agreed with ``--trust-code``; for all else see
+    :func:`find_unlisted`.
+    """
+    unlisted = find_unlisted(source, changes=changes, name=name, reviews=reviews)
+    if agreed:
+        note_code(unlisted)
+    return agreed or not unlisted
+
+
+def note_code(names: Sequence[str]) -> None:
+    """Print code that runs because the user agrees."""
+    if names:
+        terminal.note(f"p2pfl: runs {', '.join(names)}, as --trust-code agrees")
+
+
+def find_unlisted(
+    source: str | Path, *, changes: Sequence[str] = (), name: str | None = None, reviews: bool = False
+) -> list[str]:
+    """Return code that an experiment names, and that no policy of its data lists, to which the user may agree.
+
     Nothing is imported.
 
     Parameters
     ----------
     source, changes
         The experiment, and changes of its keys.
-    agreed
-        Whether the user has agreed with ``--trust-code``.
     name
         The one peer whose data are here; ``None`` if those of all are.
     reviews
@@ -120,19 +140,20 @@ def trusts_code(
     """
     drafts = [draft(source), *([draft(source, changes=changes)] if changes else [])]
     add_own_code(*map(plain, drafts))
-    peers = drafts[-1].topology.peers
-    names = [name] if name is not None else [] if reviews else _names(peers)
+    names = [name] if name is not None else [] if reviews else _names(drafts[-1])
     paths = policy_paths(drafts[-1], names)
-    listed = {code: digest for path in paths.values() for code, digest in read_policy(path).code.items()}
-    unlisted = list(dict.fromkeys(code for each in drafts for code in unlisted_code(plain(each), listed)))
-    if unlisted and paths and not reviews:
-        raise InputError(
-            f"{next(iter(paths.values()))} does not list code that {source} names: {', '.join(unlisted)}; leave it "
-            "out, or ask the officer to add it"
-        )
-    if unlisted and agreed:
-        terminal.note(f"p2pfl: runs {', '.join(unlisted)}, as --trust-code agrees")
-    return agreed or not unlisted
+    policies: list[Path | None] = [*dict.fromkeys(paths.values())]
+    for path in policies or [None]:  # the policy of each owner must list the code
+        listed = {} if path is None else read_policy(path).code
+        unlisted = list(dict.fromkeys(code for each in drafts for code in unlisted_code(plain(each), listed)))
+        if unlisted and path is not None and not reviews:
+            raise InputError(
+                f"{path} does not list code that {source} names: {', '.join(unlisted)}; leave it out, or ask the "
+                "officer to add it"
+            )
+        if unlisted:
+            return unlisted
+    return []
 
 
 def add_own_code(*tables: Mapping[str, Any]) -> None:
@@ -142,9 +163,17 @@ def add_own_code(*tables: Mapping[str, Any]) -> None:
         search(Path.cwd())
 
 
-def _names(peers: int | Sequence[str]) -> list[str]:
-    """Return the names of the peers of a graph that nobody has made yet."""
-    return [f"peer{number}" for number in range(peers)] if isinstance(peers, int) else [*peers]
+def _names(experiment: Experiment) -> list[str]:
+    """Return names that peers may have; a function of their graph, which is not called, may name any owner here."""
+    if experiment.topology.files:
+        return [*peers_of(experiment)]
+    peers, names = experiment.topology.peers, list[str]()
+    parts = str(experiment.data.options.get("path")).split("{peer}")
+    if ":" in str(experiment.topology.kind) and parts[1:]:
+        files = glob.glob("*".join(map(glob.escape, parts)))  # noqa: PTH207 (it may be absolute)
+        named = re.compile("(.+)".join(map(re.escape, parts)))
+        names = [match[1] for file in sorted(files) if (match := named.fullmatch(file))]
+    return [*names, *(map("peer{}".format, range(peers)) if isinstance(peers, int) else peers)]
 
 
 def check_consent(experiment: Experiment, peers: Sequence[str]) -> None:

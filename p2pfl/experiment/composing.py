@@ -331,6 +331,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         for key in table if isinstance(table, Mapping) else ():
             part = "learner" if name in {"data", "model"} and (name, key) != ("data", "scale") else ""
             part = "algorithm" if name == "learning" and key in AVERAGED else part
+            part = "learner" if (name, key) == ("learning", "example_noise") else part
             if part:
                 raise ExperimentError(
                     f"settings: {name}.{key} has no effect, because the {part} has its own; leave it out and give "

@@ -587,6 +587,27 @@ class ExternalLearner(SequentialLearner):
         """Number type of the parameters."""
         return self.initial.dtype
 
+    def own_model(self) -> OwnModel | None:
+        """Return what ``describe`` returns; ``None`` without it.
+
+        Raises
+        ------
+        ModelError
+            It is no :class:`OwnModel` of a name, a data set and options.
+        """
+        if self.describe is None:
+            return None
+        own = self.describe()
+        if not isinstance(own, OwnModel):
+            raise ModelError(f"describe of the learner returned {type(own).__name__}; return a p2pfl.OwnModel")
+        for name, kind in (("name", str), ("data", Dataset), ("options", Mapping)):
+            if not isinstance(found := getattr(own, name), kind):
+                raise ModelError(
+                    f"describe of the learner returned an OwnModel whose {name} is {type(found).__name__}; give it "
+                    f"{kind.__name__}"
+                )
+        return own
+
     def on(self, federation: Federation) -> Self:
         """Raise :class:`ModelError`, as only the training loop knows its data.
 

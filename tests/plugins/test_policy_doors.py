@@ -8,33 +8,16 @@ import pytest
 import p2pfl as package
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.approval import approve, write_approval
+from p2pfl.experiment.file.own_code import OwnCode
 from p2pfl.experiment.site_policy import read_policy
 from p2pfl.network.peer.launch.in_loop import live
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.valuation import valuation
-from p2pfl.privacy.keys import Identity, SeededSource, key_text
 from p2pfl.results.spending.account_file import AccountFile
+from wards import FOR_CARE, OFFICER, WARDS, write_tables
 
-EXPERIMENT = """
-name = "ward"
-rounds = 2
-[topology]
-kind = "complete"
-peers = 3
-[data]
-name = "table"
-[data.options]
-path = "{peer}.csv"
-target = "low"
-columns = { age = "number", weight = "number", low = [0, 1] }
-[model]
-name = "MODEL"
-[privacy]
-mode = "pairwise"
-"""
 PEERS = ("peer0", "peer1", "peer2")
-OFFICER = Identity.generate(SeededSource(7), peer="officer")
 MODELS = 'allows the models cox, not "{}"; choose one of these'
 COMMANDS = {
     "run": (),
@@ -66,16 +49,14 @@ CALLS = {
 @pytest.fixture
 def ward(place):
     """A folder with the tables of three peers, an experiment and a policy that refuses its model."""
-    for peer, name in enumerate(PEERS):
-        rows = [f"{20 + (7 * row + peer) % 17},{50 + row % 13},{int((row + peer) % 3 == 0)}" for row in range(40)]
-        (place / f"{name}.csv").write_text("\n".join(["age,weight,low", *rows]) + "\n")
+    write_tables(place, PEERS)
     save(place)
     (place / "policy.toml").write_text('models = ["cox"]\n')
     return place
 
 
 def save(place, model="glm"):
-    (place / "ward.toml").write_text(EXPERIMENT.replace("MODEL", model))
+    (place / "ward.toml").write_text(WARDS.replace("MODEL", model))
 
 
 def used(place):
@@ -91,12 +72,34 @@ def test_a_command_uses_no_data_against_their_policy(p2pfl, ward, door):
     assert used(ward) == []
 
 
-@pytest.mark.slow
 def test_a_sweep_uses_no_data_against_their_policy(p2pfl, ward):
     said = p2pfl("sweep", "ward.toml", "--seeds", "1", "--over", "rounds=2,3", "--jobs", "1")
-    assert said.status == 1
-    assert f"{ward / 'policy.toml'} {MODELS.format('glm')}" in said.err
+    assert said.status == 2
+    assert f"rounds=2: seed 0: {ward / 'policy.toml'} {MODELS.format('glm')}" in said.err
     assert used(ward) == []
+
+
+def test_a_setting_of_a_sweep_that_the_policy_refuses_is_named_before_any_runs(p2pfl, private_ward):
+    (private_ward / "policy.toml").write_text("epsilon = 1.0\n")
+    changes = ("--over", "privacy.epsilon=0.5,2.0", "--seeds", "3", "--jobs", "1")
+    said = p2pfl("sweep", "ward.toml", *changes)
+    assert said.status == 2
+    assert "1 of 2 settings cannot run, so nothing was started: privacy.epsilon=2.0: seed 0: " in said.err
+    assert "policy.toml allows privacy.epsilon = 1, not 2; lower it" in said.err
+    assert not [*private_ward.glob("runs/*")]
+
+
+def test_each_setting_of_a_sweep_may_name_the_code_that_the_policy_lists(p2pfl, ward):
+    for module in ("agreed", "other"):
+        (ward / f"{module}.py").write_text("M = print\n")
+    digest = OwnCode(ward, {"agreed.py": b"M = print\n"}).digest
+    (ward / "policy.toml").write_text(f'[code]\n"agreed:M" = "{digest}"\n')
+    save(ward, "agreed:M")
+    said = p2pfl("sweep", "ward.toml", "--seeds", "1", "--over", "learning.loss=agreed:M,other:M", "--jobs", "1")
+    assert said.status == 2
+    assert "1 of 2 settings cannot run" in said.err
+    assert "learning.loss=other:M: " in said.err
+    assert "policy.toml does not list code that ward.toml names: other:M (SHA-256" in said.err
 
 
 @pytest.mark.parametrize("door", CALLS)
@@ -181,7 +184,7 @@ mask_graph = "complete"
 def private_ward(ward):
     """The ward with one more peer, and a private model whose noise is calibrated."""
     (ward / "peer3.csv").write_bytes((ward / "peer0.csv").read_bytes())
-    text = EXPERIMENT.partition("[model]")[0].replace("rounds = 2", "rounds = 1").replace("peers = 3", "peers = 4")
+    text = WARDS.partition("[model]")[0].replace("rounds = 2", "rounds = 1").replace("peers = 3", "peers = 4")
     (ward / "ward.toml").write_text(text + PRIVATE)
     approve_all(ward)
     return ward
@@ -189,10 +192,7 @@ def private_ward(ward):
 
 def approve_all(ward):
     """Let the officer approve the experiment of the ward, and return the path of the approval."""
-    (ward / "policy.toml").write_text(
-        f'officer = "{key_text(OFFICER.public)}"\n'
-        '[purposes.care]\nlegal_basis = "Art. 9(2)(h) GDPR"\nretention = "10 years"\n'
-    )
+    (ward / "policy.toml").write_text(FOR_CARE)
     experiment, policy = read(ward / "ward.toml"), read_policy(ward / "policy.toml")
     given = approve(experiment, policy, OFFICER, peers=["north"], purpose="care", today=dt.date(2026, 1, 1))
     return write_approval(given, ward / "policy.toml")

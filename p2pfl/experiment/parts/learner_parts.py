@@ -12,6 +12,7 @@ from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.core.imports import kind_of, translate_errors
 from p2pfl.core.registry import find_entry_points
+from p2pfl.core.rows import Layout
 from p2pfl.core.tensors import TORCH_INSTALLED, needs_torch, torch
 from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
@@ -255,9 +256,51 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
             f"learning.learner: {reference} returned {type(made).__name__}, which is no learner; return a "
             "p2pfl.ExternalLearner, or an object with the methods of p2pfl.learning.Learner"
         )
+    _check_described(made, reference=reference)
     if experiment.model.pretrained is not None and not ("model" in names and _fills_library(experiment)):
         _begin_with(made, experiment.model.pretrained, reference=reference, peers=federation.peers)
     return made
+
+
+def _check_described(made: Learner, *, reference: str) -> None:
+    """Refuse a learner of the user's own whose description is not of the model that it trains, before it trains."""
+    if not isinstance(made, ExternalLearner):
+        return
+    try:
+        with translate_errors("describe", key="it", module=reference.partition(":")[0], refused=ModelError):
+            own = made.own_model()
+            if own is None or own.name in MODELS:  # the tensors of models from totals follow from their data
+                return
+            check_model_name(own.name, others=MODELS)
+            if not TORCH_INSTALLED:
+                return
+            model = build(own.name, shape=own.data.shape, classes=own.data.classes, seed=0, options=own.options)
+    except ModelError as error:
+        raise ExperimentError(f"learning.learner: the description of {reference} does not work: {error}") from error
+    tensors = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if tensors != dict(zip(made.layout.names, made.layout.shapes, strict=True)):
+        described = Layout(tuple(tensors), tuple(tensors.values()))
+        raise ExperimentError(
+            f'learning.learner: {reference} describes its model as "{own.name}" with {_tensors(described)}, but its '
+            f"layout has {_tensors(made.layout)}; give both the same names and shapes"
+        )
+
+
+def _tensors(layout: Layout) -> str:
+    """Return the names and shapes of the first tensors of a layout, and how many there are.
+
+    Examples
+    --------
+    >>> _tensors(Layout(("weight", "bias"), ((2, 3), (2,))))
+    'the tensors weight [2, 3], bias [2]'
+    """
+    shown = [f"{name} {[*shape]}" for name, shape in zip(layout.names, layout.shapes, strict=True)]
+    more = len(shown) - MAX_TENSORS
+    return f"the tensors {', '.join(shown[:MAX_TENSORS])}" + (f" and {more} more" if more > 0 else "")
+
+
+MAX_TENSORS = 6
+"""Tensors of a layout that an error lists."""
 
 
 def _begin_with(made: Learner, pretrained: str, *, reference: str, peers: Sequence[str]) -> None:

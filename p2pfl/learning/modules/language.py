@@ -11,6 +11,9 @@ from torch import nn
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import extra_library
 
+FILES_ALONE = {"local_files_only": True, "trust_remote_code": False}
+"""Arguments with which transformers downloads nothing, and does not ask the user whether code of a folder may run."""
+
 DROPOUT_SETTINGS = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 """Settings of dropout inside an attention, which draws from torch's global generator."""
 
@@ -79,11 +82,13 @@ def language(
         )
     settings = _settings(transformers, path, dict(config or {}), outputs=outputs)
     if path is None:
-        build = getattr(kind, "from_config", None) or kind._from_config  # noqa: SLF001 -- of classes that are no AutoModel
-        model = build(settings)
+        if hasattr(kind, "from_config"):
+            model = kind.from_config(settings, trust_remote_code=False)
+        else:  # it is no AutoModel
+            model = kind._from_config(settings)  # noqa: SLF001
     else:
         try:
-            model = kind.from_pretrained(path, config=settings, local_files_only=True, ignore_mismatched_sizes=True)
+            model = kind.from_pretrained(path, config=settings, ignore_mismatched_sizes=True, **FILES_ALONE)
         except (OSError, ValueError) as error:
             raise _absent(path, error) from None
     return Tokens(model if lora is None else add_adapters(model, lora, name=name), pad=pad)
@@ -105,6 +110,8 @@ def add_adapters(model: nn.Module, lora: Mapping[str, Any], *, name: str) -> nn.
     ----------
     Hu, Shen, Wallis, Allen-Zhu, Li, Wang, Wang, Chen, LoRA: low-rank adaptation of large language models, ICLR 2022.
     """
+    if named := sorted(key for key in lora if key.startswith("megatron_")):
+        raise ModelError(f"model.options.lora.{named[0]} makes peft import a module by its name; leave it out")
     peft = extra_library("peft", extra="language", key="model.name", refused=ModelError)
     tasks = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "CausalLM": "CAUSAL_LM"}
     task = next((value for end, value in tasks.items() if name.endswith(end)), None)
@@ -127,7 +134,7 @@ def _settings(transformers: Any, path: str | None, config: dict[str, Any], *, ou
         if path is None:
             settings = transformers.AutoConfig.for_model(**config)
         else:
-            settings = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+            settings = transformers.AutoConfig.from_pretrained(path, **FILES_ALONE)
     except (OSError, ValueError) as error:
         raise _absent(path or str(config["model_type"]), error) from None
     for key in DROPOUT_SETTINGS:

@@ -57,6 +57,8 @@ def build_reference(
     if library == "transformers":
         model: nn.Module = language(name, outputs=outputs, **options)
         return model if pretrained is None else _fill(model, pretrained)
+    if "checkpoint_path" in options:  # timm unpickles it
+        raise ModelError("model.options.checkpoint_path may run code of its file; name the file in model.pretrained")
     package, settings = extra_library(library, extra="vision", key="model.name", refused=ModelError), dict(options)
     weights = settings.pop("weights", None)
     if library == "torchvision":

@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from p2pfl.core.draws import draw
-from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.errors import LearningError, ModelError, P2PFLError, RunError
+from p2pfl.core.imports import describe_error
 from p2pfl.core.process import SEEDING, one_at_a_time
 from p2pfl.core.rows import Rows
 from p2pfl.core.traits import LearnerTraits
@@ -202,7 +203,19 @@ class ModuleLearner(SequentialLearner):
         raise ModelError("data.scale needs a torch model, but trainers have data of their own; leave it out")
 
     def start(self, peers: Sequence[str]) -> Rows:
-        """Return the common initial parameters for every peer, ``[R, P]``."""
+        """Return the common initial parameters for every peer, ``[R, P]``.
+
+        Raises
+        ------
+        ModelError
+            A peer has no trainer here.
+        """
+        if lacking := [peer for peer in peers if peer not in self.modules]:
+            here = ", ".join([*self.modules][:4])
+            raise ModelError(
+                f"there is no trainer of {lacking[0]}, and the trainers here are those of {here}; name both alike, "
+                "for instance by topology.named([*trainers])"
+            )
         scales = next(iter(self.models.values())).scales
         return self.adapters.initial(scales).expand(len(peers), -1).clone()  # [R, P]
 
@@ -229,6 +242,8 @@ class ModuleLearner(SequentialLearner):
             The algorithm corrects gradients, or the round is beyond ``rounds``.
         LearningError
             A trained row is not finite.
+        RunError
+            A trainer, or code of the user in it, failed.
         """
         if correction is not None:
             raise ModelError(f"this algorithm corrects gradients, but {self.gradients_missing}")
@@ -266,6 +281,11 @@ class ModuleLearner(SequentialLearner):
                 parameter.requires_grad_(name in moving)
             try:
                 result = self.run_trainer(memory, peer=peer, round=round, seed=seed)
+            except P2PFLError:
+                raise
+            except Exception as error:
+                reason = describe_error(error, module="")
+                raise RunError(f"the training of {peer} failed in round {round}: {reason}; fix it") from error
             finally:
                 for parameter in model.parameters.values():
                     parameter.requires_grad_(True)

@@ -14,8 +14,9 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.core.imports import extra_library
+from p2pfl.core.imports import extra_library, kind_of
 from p2pfl.core.rows import Rows
+from p2pfl.data.dataset import IGNORED
 from p2pfl.plugins.language import planting, token_scores
 from p2pfl.plugins.language.adapters import Way
 from p2pfl.plugins.language.module_learner import ModuleLearner, Trained, seeded_globals
@@ -69,6 +70,10 @@ class TrainerLearner(ModuleLearner):
         self.transformers = extra_library("transformers", extra="language", key="TrainerLearner", refused=ModelError)
         self.trainers = dict(trainers)
         for peer, trainer in self.trainers.items():
+            if not isinstance(trainer, self.transformers.Trainer):
+                raise ModelError(f"the trainer of {peer} is {kind_of(trainer)}; give a Trainer of transformers or TRL")
+            if not _has_samples(trainer.train_dataset):
+                raise ModelError(f"the trainer of {peer} has no training samples; give it a train_dataset with some")
             for printing in (self.transformers.PrinterCallback, self.transformers.ProgressCallback):
                 trainer.remove_callback(printing)  # standard output is for results
             if trainer.model_init is not None or trainer.lr_scheduler is not None:
@@ -157,7 +162,13 @@ class TrainerLearner(ModuleLearner):
     def _total_losses(self, row: torch.Tensor, peer: str) -> tuple[float, int]:
         with self.alone, seeded_globals(self.seed):
             self.fill(row, peer)
-            return token_scores.total_losses(self.trainers[peer])
+            loss, count = token_scores.total_losses(self.trainers[peer])
+        if not count:
+            raise ModelError(
+                f"no token of the eval_dataset of {peer} counts, as all of its labels after the first are {IGNORED}; "
+                "give it samples whose answers are not cut off"
+            )
+        return loss, count
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return the losses of all tokens of each peer, in units of a total, and their number, ``[R, 2]`` int64.
@@ -216,6 +227,14 @@ def steps_in_round(trainer: Any) -> int:
         return int(arguments.max_steps)
     each = math.ceil(len(trainer.get_train_dataloader()) / int(arguments.gradient_accumulation_steps))
     return math.ceil(float(arguments.num_train_epochs) * max(1, each))
+
+
+def _has_samples(data: Any) -> bool:
+    """Return whether data are given, and are not known to be empty."""
+    try:
+        return data is not None and len(data) > 0
+    except TypeError:  # a stream, which ``samples`` names
+        return True
 
 
 def _is_score(name: str, value: object) -> bool:

@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -171,38 +171,44 @@ def load(path: Path) -> Study | None:
     return msgspec.structs.replace(study, experiment=str(beside)) if beside.is_file() else study
 
 
-def cells(study: Study, *, trust_code: bool = False) -> list[Cell]:
+def trust_none(changes: Sequence[str]) -> bool:
+    """Return that no code of an experiment may run."""
+    del changes
+    return False
+
+
+def cells(study: Study, *, trusts: Callable[[Sequence[str]], bool] = trust_none) -> list[Cell]:
     """Return all runs of a study, validated, settings first and then seeds.
 
     Parameters
     ----------
     study
         The study.
-    trust_code
-        Whether the code that its experiment and its settings name may run.
+    trusts
+        Whether the code may run that its experiment names with changes of keys.
 
     Raises
     ------
     ExperimentError
-        Settings are refused by the experiment file's rules; the message lists them.
+        Settings are refused by the experiment file's rules, or name code that may not run; the message lists them.
     InputError
         Two parts of the study set one key, or nothing is left of it.
     """
     _check(study)
-    base = read(
-        study.experiment, changes=[change(key, value) for key, value in study.set.items()], trust_code=trust_code
-    )
+    fixed = [change(key, value) for key, value in study.set.items()]
+    base = read(study.experiment, changes=fixed, trust_code=trusts(fixed))
     seeds = range(base.seed, base.seed + study.seeds) if isinstance(study.seeds, int) else study.seeds
     runs = []
     reasons: list[tuple[dict[str, str], str | None]] = []
     for values, settings in _settings(study):
         changes = [change(key, value) for key, value in {**study.set, **settings}.items()]
         try:
+            trusted = trusts(changes)
             runs += [
-                Cell(values, read(study.experiment, changes=[*changes, f"seed={seed}"], trust_code=trust_code))
+                Cell(values, read(study.experiment, changes=[*changes, f"seed={seed}"], trust_code=trusted))
                 for seed in seeds
             ]
-        except ExperimentError as error:
+        except InputError as error:
             reasons.append((values, str(error)))
         else:
             reasons.append((values, None))

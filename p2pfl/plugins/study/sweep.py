@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -26,9 +27,11 @@ import msgspec
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import write
+from p2pfl.experiment.approval import consent_problems
 from p2pfl.experiment.file.own_modules import call_with, finders
+from p2pfl.experiment.parts.peer_graph import peers_of
 from p2pfl.network.peer.launch import fork_server
-from p2pfl.plugins.study.study import NAMED_SETTINGS, Cell, Study, cells, name_setting, parse_budget, refuse
+from p2pfl.plugins.study.study import NAMED_SETTINGS, Cell, Study, cells, name_setting, parse_budget, refuse, trust_none
 from p2pfl.plugins.study.sweep_job import Job, check_job, digest, explain, run_job
 from p2pfl.results.comparisons.comparison import RunOutcome
 from p2pfl.results.comparisons.exports import comparison_csv, outcomes_csv
@@ -47,7 +50,12 @@ Observe = Callable[[RunOutcome, int, int], object]
 
 
 def sweep(
-    study: Study, folder: Path, *, processes: int, observe: Observe | None = None, trust_code: bool = False
+    study: Study,
+    folder: Path,
+    *,
+    processes: int,
+    observe: Observe | None = None,
+    trusts: Callable[[Sequence[str]], bool] = trust_none,
 ) -> SweepFile:
     """Make all runs of a study that are not in the directory yet, and compare them.
 
@@ -61,8 +69,8 @@ def sweep(
         Number of processes.
     observe
         Called after each run, those of an earlier sweep first.
-    trust_code
-        Whether the code that its experiment and its settings name may run.
+    trusts
+        Whether the code may run that its experiment names with changes of keys.
 
     Returns
     -------
@@ -72,11 +80,12 @@ def sweep(
     Raises
     ------
     InputError
-        The study is wrong, a setting cannot run, or the directory cannot be written; nothing has run.
+        The study is wrong, a setting cannot run, the policy of the data refuses one, or the directory cannot be
+        written; nothing has run.
     RunError
         All runs failed.
     """
-    runs = cells(study, trust_code=trust_code)
+    runs = cells(study, trusts=trusts)
     budget = None if study.budget is None else parse_budget(study.budget)
     keys = [digest(cell.experiment, baselines=study.baselines, budget=budget) for cell in runs]
     outcomes: dict[int, RunOutcome] = {}
@@ -84,12 +93,16 @@ def sweep(
     def job(cell: Cell, key: str, parent: Path) -> Job:
         return Job(key, write(cell.experiment), parent / key, study.baselines, budget)
 
+    settings = {name_setting(cell.values): cell.values for cell in runs}
     first = dict[str, Job]()  # missing run of each setting
+    problems = dict[str, str | None]()
     for cell, key in zip(runs, keys, strict=True):
         if not _made(folder, key):
-            first.setdefault(name_setting(cell.values), job(cell, key, folder))
+            name = name_setting(cell.values)
+            first.setdefault(name, job(cell, key, folder))
+            problems[name] = problems.get(name) or _consent_problem(cell)
+    refuse([(values, problems.get(name)) for name, values in settings.items()])
     reasons = {job.digest: reason for job, reason in in_processes([*first.values()], check_job, processes=processes)}
-    settings = {name_setting(cell.values): cell.values for cell in runs}
     refuse([(values, reasons[first[name].digest] if name in first else None) for name, values in settings.items()])
     with _lock_folder(folder) as partial:
 
@@ -108,6 +121,13 @@ def sweep(
                 made.folder.rename(folder / "cells" / made.digest)
             ended(made.digest, failure)
         return _write_results(study, runs, [outcomes[number] for number in range(len(runs))], folder)
+
+
+def _consent_problem(cell: Cell) -> str | None:
+    """Return why the policy of the data does not allow a run; ``None`` if it does."""
+    today = datetime.now(UTC).date()
+    problems = consent_problems(cell.experiment, peers_of(cell.experiment), today=today)
+    return f"seed {cell.experiment.seed}: {problems[0]}" if problems else None
 
 
 def in_processes(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
-
 from p2pfl.cli import tables, terminal
-from p2pfl.cli.experiments import add_own_code, check_owner, trusts_code
+from p2pfl.cli.experiments import check_owner, find_unlisted, note_code
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.file.reading import draft, read
 from p2pfl.plugins.study.study import (
@@ -35,10 +34,18 @@ def run(options: SweepOptions) -> int:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("a sweep does not work with torchrun, as --jobs starts its processes; leave torchrun out")
     study = study_of(options)
-    add_own_code(to_builtins(study))
-    trusted = trusts_code(study.experiment, agreed=options.trust_code, name=options.name)
+    noted = set[str]()
+
+    def trusts(changes: Sequence[str]) -> bool:
+        """Return whether code of a setting may run; print each that may because the user agrees."""
+        unlisted = find_unlisted(study.experiment, changes=changes, name=options.name)
+        if options.trust_code:
+            note_code([each for each in unlisted if each not in noted])
+            noted.update(unlisted)
+        return options.trust_code or not unlisted
+
     if options.name is not None:
-        check_owner(read(study.experiment, trust_code=trusted), options.name)
+        check_owner(read(study.experiment, trust_code=trusts(())), options.name)
         alone = {"topology.kind": "ring", "topology.peers": [options.name], "privacy.mode": "none"}
         study = with_changes(study, {"set": alone})
     name = draft(study.experiment).name
@@ -52,9 +59,7 @@ def run(options: SweepOptions) -> int:
         console.print(f"{done}/{count} {line(outcome)}", soft_wrap=True)
 
     try:
-        result = sweep(
-            study, folder, processes=options.jobs or _cores(), observe=observe, trust_code=options.trust_code
-        )
+        result = sweep(study, folder, processes=options.jobs or _cores(), observe=observe, trusts=trusts)
     except KeyboardInterrupt as interrupt:
         done, count = done_of
         interrupt.add_note(f"{done} of {count} runs are done" if count else "no run is done")

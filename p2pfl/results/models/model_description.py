@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.core.errors import ModelError
 from p2pfl.data import Dataset
 from p2pfl.data.data_description import Description, feature_names
 from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
-from p2pfl.learning.learner import ExternalLearner, KeepsPrivate, OwnModel
+from p2pfl.learning.learner import ExternalLearner, KeepsPrivate
 from p2pfl.results.saved_models import KEY
 
 VERSION = 1
@@ -53,10 +52,7 @@ def describe_model(plan: Plan) -> dict[str, Any]:
     bare = plan.learner.bare
     if isinstance(bare, KeepsPrivate):
         return dict(bare.described())
-    if isinstance(bare, ExternalLearner) and bare.describe is not None:
-        own = bare.describe()
-        if not isinstance(own, OwnModel):
-            raise ModelError(f"describe of the learner returned {type(own).__name__}; return a p2pfl.OwnModel")
+    if isinstance(bare, ExternalLearner) and (own := bare.own_model()) is not None:
         return _content(_built(own.name, own.options), own.data, name="data of its own")
     if not learner_traits(plan.learner).torch_model:
         return {}

@@ -7,44 +7,19 @@ from unittest import mock
 import pytest
 
 from p2pfl.core.errors import InputError
-from p2pfl.privacy.keys import Identity, SeededSource, key_text
+from p2pfl.experiment.file.own_code import OwnCode
+from wards import FOR_CARE, OFFICER, WARDS, write_tables
 
-OFFICER = Identity.generate(SeededSource(7), peer="officer")
-EXPERIMENT = """
-name = "ward"
-[topology]
-kind = "complete"
-peers = 3
-[data]
-name = "table"
-[data.options]
-path = "{peer}.csv"
-target = "low"
-columns = { age = "number", low = [0, 1] }
-[model]
-name = "glm"
-options = { family = "binomial" }
-[privacy]
-mode = "pairwise"
-[transport]
-broker = "mqtt://127.0.0.1:1"
-"""
-POLICY = f"""
-officer = "{key_text(OFFICER.public)}"
-models = ["glm"]
-[purposes.care]
-legal_basis = "Art. 9(2)(h) GDPR"
-retention = "10 years"
-"""
+POLICY = f'models = ["glm"]{FOR_CARE}'
 SIGN = ("approve", "ward.toml", "--name", "peer0", "--key", "officer.pem", "--purpose", "care")
 
 
 @pytest.fixture
 def site(place):
     """A site with the table of its one peer, its policy and its officer's key."""
-    rows = [f"{20 + number % 17},{int(number % 3 == 0)}" for number in range(40)]
-    (place / "peer0.csv").write_text("\n".join(["age,low", *rows]))
-    (place / "ward.toml").write_text(EXPERIMENT)
+    write_tables(place, ["peer0"])
+    broker = '[transport]\nbroker = "mqtt://127.0.0.1:1"\n'
+    (place / "ward.toml").write_text(WARDS.replace("MODEL", "glm") + broker)
     (place / "policy.toml").write_text(POLICY)
     OFFICER.save(place / "officer.pem")
     return place
@@ -73,7 +48,7 @@ def test_a_peer_begins_only_with_an_approval(p2pfl, planned):
 
 
 def test_each_refusal_is_one_sentence(p2pfl, planned, site):
-    (site / "policy.toml").write_text('models = ["cox"]\ncolumns = ["low"]\nuntil = 2020-01-01\n')
+    (site / "policy.toml").write_text('models = ["cox"]\ncolumns = ["low", "weight"]\nuntil = 2020-01-01\n')
     said = p2pfl("peer", "ward.toml", "--name", "peer0")
     assert said.status == 2
     lines = said.err.splitlines()
@@ -109,6 +84,41 @@ def test_a_peer_imports_no_code_that_the_policy_does_not_list(p2pfl, site):
     assert "policy.toml does not list code that ward.toml names: evil:f (SHA-256" in said.err
     assert not marker.exists()
     assert "evil" not in sys.modules
+
+
+@pytest.mark.parametrize("kind", ["three.json", "evil:graph"])
+def test_the_policy_of_peers_that_a_graph_names_decides_which_code_runs(p2pfl, site, kind):
+    marker = site / "imported"
+    (site / "evil.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    names = ("north", "south", "west")
+    edges = [{"source": names[number - 1], "target": names[number]} for number in range(3)]
+    (site / "three.json").write_text(json.dumps({"nodes": [{"id": name} for name in names], "edges": edges}))
+    for name in names:
+        (site / name).mkdir()
+        (site / name / "policy.toml").write_text(POLICY)
+        (site / name / "table.csv").write_bytes((site / "peer0.csv").read_bytes())
+    changes = (f"topology.kind={kind}", "data.options.path={peer}/table.csv", "learning.loss=evil:f")
+    said = p2pfl("run", "ward.toml", "--trust-code", *(each for change in changes for each in ("--set", change)))
+    assert said.status == 2
+    assert "policy.toml does not list code that ward.toml names: evil:f (SHA-256" in said.err
+    assert not marker.exists()
+
+
+@pytest.mark.plugin("exact")
+def test_code_runs_only_if_the_policy_of_each_owner_lists_it(p2pfl, site):
+    text = f"open({str(site / 'imported')!r}, 'w')\n"
+    (site / "evil.py").write_text(text)
+    for name in ("peer0", "peer1"):
+        (site / name).mkdir()
+        (site / name / "table.csv").write_bytes((site / "peer0.csv").read_bytes())
+    listed = OwnCode(site, {"evil.py": text.encode()}).digest
+    (site / "peer0" / "policy.toml").write_text(f'[code]\n"evil:f" = "{listed}"\n')
+    (site / "peer1" / "policy.toml").write_text("least = 5\n")
+    changes = ("topology.peers=2", "data.options.path={peer}/table.csv", "model.name=evil:f")
+    said = p2pfl("run", "ward.toml", *(each for change in changes for each in ("--set", change)))
+    assert said.status == 2
+    assert "peer1/policy.toml does not list code that ward.toml names: evil:f (SHA-256" in said.err
+    assert not (site / "imported").exists()
 
 
 def test_an_operator_who_can_change_the_policy_is_told(p2pfl, planned, site):

@@ -1,5 +1,6 @@
 """Models of transformers with LoRA adapters of peft: only the adapters and the head travel and are saved."""
 
+import json
 from importlib.util import find_spec
 
 import pytest
@@ -132,8 +133,32 @@ def test_padding_is_left_out_of_the_attention():
             {"config": TINY, "lora": {"r": 2, "target_modules": ["nothing"]}},
             r"model\.options\.lora does not fit the model \(.*modules",
         ),
+        (
+            "AutoModelForSequenceClassification",
+            {"config": TINY, "lora": {"r": 2, "megatron_config": {"a": 1}, "megatron_core": "evil"}},
+            r"model\.options\.lora\.megatron_config makes peft import a module by its name; leave it out",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_named(name, options, sentence):
     with pytest.raises(ModelError, match=sentence):
         build(f"transformers:{name}", shape=(5,), classes=2, seed=1, options=options)
+
+
+def test_code_beside_a_model_is_not_run_even_if_somebody_presses_y(tmp_path, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    marker = tmp_path / "imported"
+    names = {"AutoConfig": "evil.Settings", "AutoModelForSequenceClassification": "evil.Model"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": names}))
+    (tmp_path / "evil.py").write_text(
+        f"open({str(marker)!r}, 'w').close()\nfrom transformers import PretrainedConfig as Settings\nModel = Settings\n"
+    )
+    with pytest.raises(ModelError, match="contains custom code"):
+        build(
+            "transformers:AutoModelForSequenceClassification",
+            shape=(5,),
+            classes=2,
+            seed=1,
+            options={"path": str(tmp_path)},
+        )
+    assert not marker.exists()

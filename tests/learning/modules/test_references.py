@@ -123,6 +123,12 @@ def test_a_file_of_objects_runs_no_code(library, tmp_path):
         built(pretrained=tmp_path / "objects.pth")
 
 
+@pytest.mark.parametrize("name", ["timm:resnet18", "torchvision:small"])
+def test_a_file_that_the_library_would_unpickle_is_refused(name):
+    with pytest.raises(ModelError, match=r"model\.options\.checkpoint_path may run code of its file"):
+        built(name=name, checkpoint_path="evil.pth")
+
+
 def test_a_library_that_is_not_installed_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ModelError, match=r"model.name needs timm, .*p2pfl-mqtt\[vision\]"):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import p2pfl
-from p2pfl.core.errors import ModelError
+from p2pfl.core.errors import ModelError, RunError
 from p2pfl.plugins.language import TrainerLearner, token_scores
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.testing import check_learner
-from tiny_llama import make_trainer, tiny_llama
+from tiny_llama import LENGTH, Sequences, make_trainer, tiny_llama
 
 MISSING = [name for name in ("transformers", "peft", "accelerate") if find_spec(name) is None]
 pytestmark = [
@@ -316,6 +316,51 @@ def test_a_trainer_without_evaluation_data_among_others_is_named(tmp_path):
         TrainerLearner(trainers(cas={"easy": [], "hard": []}), rounds=1)
     learner = TrainerLearner(trainers(**dict.fromkeys(PEERS)), rounds=1)
     assert learner.evaluate(learner.start(PEERS), peers=PEERS) == {}
+
+
+def test_what_is_no_trainer_with_training_data_is_named(tmp_path):
+    with pytest.raises(
+        ModelError, match="the trainer of ada is a PeftModelForCausalLM; give a Trainer of transformers"
+    ):
+        TrainerLearner({"ada": tiny_llama()}, rounds=1)
+    for data in (None, Sequences(torch.zeros(0, LENGTH, dtype=torch.long))):
+        trainer = make_trainer(tiny_llama(), "ada", tmp_path)
+        trainer.train_dataset = data
+        with pytest.raises(ModelError, match="the trainer of ada has no training samples; give it a train_dataset"):
+            TrainerLearner({"ada": trainer}, rounds=1)
+
+
+def test_peers_of_the_topology_without_a_trainer_are_named(tmp_path):
+    learner = learner_of(tmp_path, peers=("ada", "bob"), rounds=1)
+    with pytest.raises(ModelError, match=r"there is no trainer of peer0.*the trainers here are those of ada, bob"):
+        p2pfl.simulate(p2pfl.FedAvg(), learner, p2pfl.topology.complete(2), rounds=1, baselines=False)
+
+
+def test_evaluation_data_without_a_token_that_counts_are_named(tmp_path):
+    learner = learner_of(tmp_path)
+    tokens = learner.trainers["bob"].eval_dataset.tokens
+    labels = torch.full_like(tokens, -100)
+    labels[:, 0] = 3  # which nothing predicts
+    dead = [{"input_ids": own, "labels": none} for own, none in zip(tokens, labels, strict=True)]
+    learner.trainers["bob"].eval_dataset = dead
+    rows = learner.start(PEERS)
+    for use in (learner.evaluate, learner.tallies):
+        with pytest.raises(ModelError, match="no token of the eval_dataset of bob counts, as all of its labels"):
+            use(rows, peers=PEERS)
+
+
+def test_an_error_of_a_callback_names_the_peer_and_keeps_its_cause(tmp_path):
+    from transformers import TrainerCallback  # noqa: PLC0415 -- takes seconds
+
+    class Broken(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            raise RuntimeError("the disk is full")
+
+    learner = learner_of(tmp_path, peers=("ada",))
+    learner.trainers["ada"].add_callback(Broken())
+    with pytest.raises(RunError, match="training of ada failed in round 0: RuntimeError: the disk is full") as error:
+        learner.fit(learner.start(["ada"]), peers=["ada"], round=0)
+    assert isinstance(error.value.__cause__, RuntimeError)
 
 
 def test_a_round_beyond_the_schedule_is_refused(tmp_path):
