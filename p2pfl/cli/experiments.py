@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -162,11 +164,16 @@ def add_own_code(*tables: Mapping[str, Any]) -> None:
 
 
 def _names(experiment: Experiment) -> list[str]:
-    """Return names that peers may have, without calling a function that makes their graph: it may name any owner."""
+    """Return names that peers may have; a function of their graph, which is not called, may name any owner here."""
     if experiment.topology.files:
         return [*peers_of(experiment)]
-    peers = experiment.topology.peers
-    return [f"peer{number}" for number in range(peers)] if isinstance(peers, int) else [*peers]
+    peers, names = experiment.topology.peers, list[str]()
+    parts = str(experiment.data.options.get("path")).split("{peer}")
+    if ":" in str(experiment.topology.kind) and parts[1:]:
+        files = glob.glob("*".join(map(glob.escape, parts)))  # noqa: PTH207 (it may be absolute)
+        named = re.compile("(.+)".join(map(re.escape, parts)))
+        names = [match[1] for file in sorted(files) if (match := named.fullmatch(file))]
+    return [*names, *(map("peer{}".format, range(peers)) if isinstance(peers, int) else peers)]
 
 
 def check_consent(experiment: Experiment, peers: Sequence[str]) -> None:

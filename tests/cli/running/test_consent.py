@@ -86,7 +86,8 @@ def test_a_peer_imports_no_code_that_the_policy_does_not_list(p2pfl, site):
     assert "evil" not in sys.modules
 
 
-def test_the_policy_of_peers_that_a_graph_file_names_decides_which_code_runs(p2pfl, site):
+@pytest.mark.parametrize("kind", ["three.json", "evil:graph"])
+def test_the_policy_of_peers_that_a_graph_names_decides_which_code_runs(p2pfl, site, kind):
     marker = site / "imported"
     (site / "evil.py").write_text(f"open({str(marker)!r}, 'w')\n")
     names = ("north", "south", "west")
@@ -96,7 +97,7 @@ def test_the_policy_of_peers_that_a_graph_file_names_decides_which_code_runs(p2p
         (site / name).mkdir()
         (site / name / "policy.toml").write_text(POLICY)
         (site / name / "table.csv").write_bytes((site / "peer0.csv").read_bytes())
-    changes = ("topology.kind=three.json", "data.options.path={peer}/table.csv", "learning.loss=evil:f")
+    changes = (f"topology.kind={kind}", "data.options.path={peer}/table.csv", "learning.loss=evil:f")
     said = p2pfl("run", "ward.toml", "--trust-code", *(each for change in changes for each in ("--set", change)))
     assert said.status == 2
     assert "policy.toml does not list code that ward.toml names: evil:f (SHA-256" in said.err
