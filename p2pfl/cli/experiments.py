@@ -120,7 +120,7 @@ def note_code(names: Sequence[str]) -> None:
 def find_unlisted(
     source: str | Path, *, changes: Sequence[str] = (), name: str | None = None, reviews: bool = False
 ) -> list[str]:
-    """Return code that an experiment names, and that no policy of its data lists, to which the user may agree.
+    """Return the code of an experiment that a policy of its data does not list, and to which the user may agree.
 
     Nothing is imported.
 
@@ -157,14 +157,14 @@ def find_unlisted(
 
 
 def add_own_code(*tables: Mapping[str, Any]) -> None:
-    """Look for modules in the present folder if one of the tables names code that may lie there."""
+    """Look for modules in the working directory if one of the tables names code that may lie there."""
     named = [module for table in tables for module in named_modules(table)]
     if {*named} - LIBRARIES:
         search(Path.cwd())
 
 
 def _names(experiment: Experiment) -> list[str]:
-    """Return names that peers may have; a function of their graph, which is not called, may name any owner here."""
+    """Return names that peers may have; a function that makes their graph is not called: it may name any owner here."""
     if experiment.topology.files:
         return [*peers_of(experiment)]
     peers, names = experiment.topology.peers, list[str]()

@@ -15,8 +15,8 @@ from p2pfl.experiment.file.reading import flat_without_folders, read_kept
 from p2pfl.results.lock import PEER_LOCK, RUN_LOCK, alive
 
 
-def accept_present(*references: str) -> None:
-    """Let each ``package.module:name`` be imported from the present folder, because the user names it in a command.
+def accept_references(*references: str) -> None:
+    """Let each ``package.module:name`` be imported from the working directory, because the user names it in a command.
 
     A module there never replaces an installed one.
     """

@@ -149,7 +149,7 @@ def _predict_table(options: PredictOptions) -> Written:
     if not options.table.endswith(SUFFIX):
         return predictor(options, options.average).predict(options.table, unaccounted=options.unaccounted)
     if options.trust_model is not None:
-        folders.accept_present(options.trust_model)
+        folders.accept_references(options.trust_model)
     loaded = ArrayPredictor.load(options.model, *options.average, model=options.trust_model)
     return loaded.predict(options.table, unaccounted=options.unaccounted)
 
@@ -169,5 +169,5 @@ def predictor(options: ModelOptions, others: Sequence[str] = ()) -> Predictor:
     from p2pfl.results.models import Predictor  # noqa: PLC0415
 
     if options.trust_model is not None:
-        folders.accept_present(options.trust_model)
+        folders.accept_references(options.trust_model)
     return Predictor.load(options.model, *others, model=options.trust_model)

@@ -20,7 +20,7 @@ REFERENCE = re.compile(r"([^\W\d][\w.]*):[^\W\d]\w*")
 """A ``package.module:name``; nothing else is imported."""
 
 SAFE_PATH = "PYTHONSAFEPATH"
-"""Environment variable with which Python leaves the present folder, and that of a script, out of its path."""
+"""Environment variable with which Python leaves the working directory, and the folder of a script, out of its path."""
 
 
 def import_callable(
@@ -129,7 +129,7 @@ def kind_of(value: object) -> str:
 
 
 def _namesake(module: str, holder: ModuleType) -> Path | None:
-    """Return the file in the current folder that has the name of a module and is not the imported one."""
+    """Return the file in the working directory that has the name of a module and is not the imported one."""
     used = holder.__spec__.origin if holder.__spec__ is not None else None
     base = Path(*module.split("."))
     for file in (Path(f"{base}.py"), base / "__init__.py"):
@@ -139,7 +139,7 @@ def _namesake(module: str, holder: ModuleType) -> Path | None:
 
 
 def _find_clash(module: str, error: Exception) -> tuple[ModuleType, Path] | None:
-    """Return the module that hides a folder of the current one, and the file in it that cannot be imported so."""
+    """Return the module that hides a folder of the working directory, and the file in this folder that it hides."""
     top = sys.modules.get(module.partition(".")[0])
     if top is None or top.__spec__ is None or not isinstance(error, ModuleNotFoundError) or error.name != module:
         return None
@@ -252,11 +252,11 @@ def pause_collection() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def search_no_present_folder() -> Iterator[None]:
-    """Let Python processes that start meanwhile begin without the present folder on their path.
+def without_working_directory() -> Iterator[None]:
+    """Let Python processes that start meanwhile begin without the working directory on their path.
 
-    multiprocessing starts them by ``python -c``, which searches that folder before the standard library. Then it hands
-    them the path of this process.
+    multiprocessing starts them by ``python -c``, which searches that directory before the standard library. Then it
+    hands them the path of this process.
     """
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"

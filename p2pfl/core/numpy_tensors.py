@@ -44,7 +44,7 @@ int8, int16, int32, int64 = dtype("int8", "i1"), dtype("int16", "i2"), dtype("in
 uint8, uint16, uint32, uint64 = (dtype(f"uint{8 * n}", f"u{n}") for n in (1, 2, 4, 8))
 bool = dtype("bool", "?")
 BRAIN = np.dtype([("bfloat16", "<u2")])
-"""Bits of bfloat16, the upper half of float32: numpy has no such numbers, so they only move and convert."""
+"""Bits of bfloat16, the upper half of float32: numpy has no such numbers, so they can only be moved and converted."""
 bfloat16 = dtype("bfloat16", BRAIN)
 TYPES = {
     each.array: each

@@ -242,7 +242,7 @@ def compare_readings(before: Federation, after: Federation, peer: str) -> NewRow
 
 
 def lacks_rows(new: Digests, old: Digests) -> bool:
-    """Return whether some of the old rows are gone, other than the first ones as of a window or reservoir.
+    """Return whether some of the old rows are gone, other than the first, which leave a window or a reservoir.
 
     Parameters
     ----------

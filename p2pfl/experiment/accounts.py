@@ -361,5 +361,5 @@ def _real(path: Path) -> Path:
     """Return the absolute path without symbolic links, of a file that need not exist."""
     try:
         return path.resolve()
-    except FileNotFoundError:  # the current folder is gone, and a relative path names nothing
+    except FileNotFoundError:  # the working directory is gone, and a relative path names nothing
         return path

@@ -39,9 +39,9 @@ Reference = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,22}\Z")]
 """Name of a peer."""
 
-_PREFIX = 'levels of A-Z a-z 0-9 . _ : @ = ~ -, each with a slash behind it, of 64 characters in all, such as "plant7/"'
+_PREFIX = 'levels of A-Z a-z 0-9 . _ : @ = ~ -, each with a slash at its end, 64 characters in all, such as "plant7/"'
 Prefix = Annotated[str, Meta(pattern=r"^([A-Za-z0-9._:@=~-]+/)*\Z", max_length=64, description=_PREFIX)]
-"""Beginning of topics: levels without wildcards, which end in a slash each."""
+"""Prefix of topics: levels without wildcards, each with a slash at its end."""
 
 File = Annotated[str, Meta(min_length=1)]
 """A path."""
@@ -198,7 +198,7 @@ class TransportSettings(Section, frozen=True):
         ``embedded``, or a URL with ``mqtt``, ``mqtts``, ``ws``, ``wss``, ``file`` (a shared folder) or a scheme of a
         package. From a list, a peer uses the first that accepts it.
     prefix
-        Beginning of all topics, such as ``plant7/``, where a broker permits no others; the same for all peers.
+        Prefix of all topics, such as ``plant7/``, if the broker permits no others; the same for all peers.
     credentials
         TOML file with ``user`` and ``password``, or a folder of ``NAME.toml``; by default the environment's
         ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD``.

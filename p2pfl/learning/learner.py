@@ -593,7 +593,7 @@ class ExternalLearner(SequentialLearner):
         Raises
         ------
         ModelError
-            It is no :class:`OwnModel` of a name, a data set and options.
+            The result is not an :class:`OwnModel` with a name, a data set and options.
         """
         if self.describe is None:
             return None

@@ -81,7 +81,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     began
         Start, in UTC.
     commit
-        First digits of the commit of the folder of the user's own modules, or of the current folder.
+        First digits of the commit of the folder of the user's own modules, or of the working directory.
     code
     """
 

@@ -101,7 +101,7 @@ def test_a_row_of_the_sample_keeps_its_place(sample):
         ("window = 9\nreservoir = 9", r"toml: window and reservoir are both given; keep one of them$"),
     ],
 )
-def test_another_reservoir_is_refused_in_one_sentence(tmp_path, text, sentence):
+def test_an_invalid_reservoir_is_refused_in_one_sentence(tmp_path, text, sentence):
     (tmp_path / "north.csv").write_text("x\n1\n")
     (tmp_path / "north.csv.toml").write_text(text)
     with pytest.raises(DataError, match=sentence):

@@ -128,7 +128,7 @@ async def test_ring_with_a_board_ends_where_the_simulation_ends(flashed, broker,
     expect_agreement(experiment, tmp_path / "model", ended)
 
 
-async def test_board_takes_part_below_the_one_prefix_that_the_broker_permits(flashed, tmp_path):
+async def test_a_board_takes_part_below_the_one_prefix_that_the_broker_permits(flashed, tmp_path):
     if (found := mosquitto()) is None:
         pytest.skip("mosquitto is not installed")
     prefix = f"{'plant-7.' * 7}hall:2/"  # close to the longest one

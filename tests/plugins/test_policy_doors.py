@@ -15,7 +15,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.valuation import valuation
 from p2pfl.results.spending.account_file import AccountFile
-from wards import FOR_CARE, OFFICER, WARDS, write_tables
+from policy_experiment import CARE_POLICY, EXPERIMENT, OFFICER, write_tables
 
 PEERS = ("peer0", "peer1", "peer2")
 MODELS = 'allows the models cox, not "{}"; choose one of these'
@@ -56,7 +56,7 @@ def ward(place):
 
 
 def save(place, model="glm"):
-    (place / "ward.toml").write_text(WARDS.replace("MODEL", model))
+    (place / "ward.toml").write_text(EXPERIMENT.replace("MODEL", model))
 
 
 def used(place):
@@ -184,7 +184,7 @@ mask_graph = "complete"
 def private_ward(ward):
     """The ward with one more peer, and a private model whose noise is calibrated."""
     (ward / "peer3.csv").write_bytes((ward / "peer0.csv").read_bytes())
-    text = WARDS.partition("[model]")[0].replace("rounds = 2", "rounds = 1").replace("peers = 3", "peers = 4")
+    text = EXPERIMENT.partition("[model]")[0].replace("rounds = 2", "rounds = 1").replace("peers = 3", "peers = 4")
     (ward / "ward.toml").write_text(text + PRIVATE)
     approve_all(ward)
     return ward
@@ -192,7 +192,7 @@ def private_ward(ward):
 
 def approve_all(ward):
     """Let the officer approve the experiment of the ward, and return the path of the approval."""
-    (ward / "policy.toml").write_text(FOR_CARE)
+    (ward / "policy.toml").write_text(CARE_POLICY)
     experiment, policy = read(ward / "ward.toml"), read_policy(ward / "policy.toml")
     given = approve(experiment, policy, OFFICER, peers=["north"], purpose="care", today=dt.date(2026, 1, 1))
     return write_approval(given, ward / "policy.toml")

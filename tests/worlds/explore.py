@@ -48,11 +48,11 @@ def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS, insiders: 
     patience = plan.experiment.transport.patience
     faults = history(seed, peers=plan.topology.peers, patience=patience, kinds=kinds)
     bad = insiders and wanted.settles and len(plan.topology.peers) >= MEMBERS
-    liar = insider(seed, plan.topology.peers) if bad else None
-    if liar is not None and liar.fault == "sample numbers":
+    member = insider(seed, plan.topology.peers) if bad else None
+    if member is not None and member.fault == "sample numbers":
         wanted = replace(wanted, changes=(*wanted.changes, "learning.weighted=true"))
         plan = plans.of(wanted, seed=seed)
-    return World(seed, wanted, plan, faults, insider=liar).run()
+    return World(seed, wanted, plan, faults, insider=member).run()
 
 
 def explored(seeds: Iterable[int], *, insiders: bool = False, plans: Plans | None = None) -> Iterator[Outcome]:

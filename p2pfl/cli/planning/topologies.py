@@ -40,7 +40,7 @@ def find(options: TopologyOptions) -> graphs.Topology | graphs.Schedule:
     source = options.topology
     given = {key: getattr(options, key) for key in ("degree", "seed", "period")}
     if is_own(source) and not Path(source).is_file():
-        folders.accept_present(source)
+        folders.accept_references(source)
         return own_graph(source, peers=options.peers, options=given, key="topology")
     if Path(source).suffix or Path(source).is_file():
         return graphs.load(source)

@@ -147,12 +147,11 @@ def read(source: Any, *, header: bool = True, growing: bool = False) -> TextCell
 
 
 def _sampled(cells: TextCells, size: int) -> list[int]:
-    """Return the positions of a uniform sample of the rows, without replacement: those of the lowest priorities.
+    """Return the positions of a uniform sample of the rows without replacement: those with the lowest priorities.
 
-    The priority of a row is a digest of its cells and of how many equal rows precede it. So the same rows are chosen
-    again after a restart, whatever rows the source has dropped; and where the table grows, those that leave the sample
-    are the first of it, as of a window: the positions are in the order of falling priorities. A digest that everybody
-    can compute hides no row, so no guarantee counts on who is chosen.
+    The priority of a row is a digest of its cells and of how many equal rows precede it, so a restart chooses the same
+    rows again. Positions are in the order of falling priorities: when the table grows, the first rows leave the sample,
+    as they leave a window. Everybody can compute the digests, so no guarantee counts on who is chosen.
 
     References
     ----------

@@ -99,7 +99,7 @@ def own_code(names: Sequence[str]) -> OwnCode | None:
 def accept(names: Sequence[str]) -> None:
     """Let own modules of searched folders be imported, with what they import from there by a statement.
 
-    A module in the place of an installed one stays out, and so do compiled modules and links out of the folder.
+    A module with the name of an installed one is left out, and so are compiled modules and links out of the folder.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def _is_own(folder: Path) -> bool:
 
 
 class _Finder(ModuleFinder):
-    """Finder that knows packages without ``__init__.py`` as well, and the files of modules that are no Python."""
+    """Finder that knows packages without ``__init__.py`` as well, and also notes files that are no valid Python."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(path=[str(folder)], excludes=[p2pfl.__name__])

@@ -1,6 +1,6 @@
-"""Finder of modules in a folder of the user's, of which Python imports those alone that the user has accepted.
+"""Import of modules from a folder of the user's, and of those alone that the user has accepted.
 
-The folder is not on the path of Python, where its other modules, compiled files and package metadata would count, too.
+The folder is not on Python's path, where its other modules, compiled files and package metadata would count as well.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Sources = Mapping[str, bytes]
 class OwnModules(MetaPathFinder):
     """Finder of the accepted modules of a folder.
 
-    It keeps what it has read, so that Python runs the bytes of which the user has seen the SHA-256. Another process
-    receives it by pickle, and finds the same modules from then on.
+    It keeps what it has read, so that Python runs the bytes whose SHA-256 the user has seen. Another process that
+    unpickles it finds the same modules from then on.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class OwnModules(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where an accepted module is; ``None`` for all others, and so for all others inside its package."""
+        """Return the specification of an accepted module; ``None`` for all others, also of the same package."""
         del path, target
         inner = fullname.replace(".", "/")
         for name in (f"{inner}/__init__.py", f"{inner}.py"):
@@ -69,7 +69,7 @@ class OwnModules(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Loader of a module from bytes; files that Python has compiled before are neither read nor written."""
+    """Loader of a module from bytes, which neither reads nor writes compiled files."""
 
     def __init__(self, fullname: str, path: str, source: bytes) -> None:
         super().__init__(fullname, path)
@@ -96,8 +96,8 @@ def search(folder: Path, *, preferred: bool = False) -> None:
 
 
 def call_with(found: Sequence[OwnModules], function: Callable[..., object], *args: object) -> None:
-    """Call a function in a new process, which finds own modules as the process does that has sent these finders."""
-    del found  # to unpickle them is to find their modules, before the arguments are read
+    """Call a function in a new process, which finds own modules as the process that has sent these finders does."""
+    del found  # unpickling them was enough; they come before arguments whose classes are in such modules
     function(*args)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import extra_library
 
-FILES_ALONE = {"local_files_only": True, "trust_remote_code": False}
+LOCAL_FILES = {"local_files_only": True, "trust_remote_code": False}
 """Arguments with which transformers downloads nothing, and does not ask the user whether code of a folder may run."""
 
 DROPOUT_SETTINGS = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
@@ -88,7 +88,7 @@ def language(
             model = kind._from_config(settings)  # noqa: SLF001
     else:
         try:
-            model = kind.from_pretrained(path, config=settings, ignore_mismatched_sizes=True, **FILES_ALONE)
+            model = kind.from_pretrained(path, config=settings, ignore_mismatched_sizes=True, **LOCAL_FILES)
         except (OSError, ValueError) as error:
             raise _absent(path, error) from None
     return Tokens(model if lora is None else add_adapters(model, lora, name=name), pad=pad)
@@ -134,7 +134,7 @@ def _settings(transformers: Any, path: str | None, config: dict[str, Any], *, ou
         if path is None:
             settings = transformers.AutoConfig.for_model(**config)
         else:
-            settings = transformers.AutoConfig.from_pretrained(path, **FILES_ALONE)
+            settings = transformers.AutoConfig.from_pretrained(path, **LOCAL_FILES)
     except (OSError, ValueError) as error:
         raise _absent(path or str(config["model_type"]), error) from None
     for key in DROPOUT_SETTINGS:

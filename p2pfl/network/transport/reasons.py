@@ -125,7 +125,7 @@ _ALERTS = {
     ),
     "UNKNOWN_CA": (
         "it does not know the authority that signed the certificate of this peer",
-        "ask the operator for a certificate of the present authority",
+        "ask the operator for a certificate of the current authority",
     ),
     "CERTIFICATE_REQUIRED": (
         "it asks for a certificate",

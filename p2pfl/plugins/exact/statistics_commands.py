@@ -123,7 +123,7 @@ def find_components(options: ComponentsOptions) -> int:
 def print_coefficients(options: CoefficientsOptions) -> int:
     """Print the coefficients of a saved regression."""
     if options.trust_model is not None:
-        folders.accept_present(options.trust_model)
+        folders.accept_references(options.trust_model)
     saved = load(options.model, model=options.trust_model)
     regression, results, compared = regression_of(saved), {}, []
     if options.against is not None:

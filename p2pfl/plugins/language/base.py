@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import extra_library
-from p2pfl.learning.modules.language import FILES_ALONE
+from p2pfl.learning.modules.language import LOCAL_FILES
 
 
 def unpack_gguf(file: str | Path, folder: str | Path, *, dtype: torch.dtype = torch.bfloat16) -> Path:
@@ -44,7 +44,7 @@ def unpack_gguf(file: str | Path, folder: str | Path, *, dtype: torch.dtype = to
     extra_library("gguf", extra="language", key="unpack_gguf", refused=ModelError)
     if not file.is_file():
         raise ModelError(f"there is no file {file}; give the path of a GGUF file")
-    source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, **FILES_ALONE}
+    source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, **LOCAL_FILES}
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
         model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=dtype)

@@ -213,7 +213,7 @@ class ModuleLearner(SequentialLearner):
         if lacking := [peer for peer in peers if peer not in self.modules]:
             here = ", ".join([*self.modules][:4])
             raise ModelError(
-                f"there is no trainer of {lacking[0]}, and the trainers here are those of {here}; name both alike, "
+                f"there is no trainer for {lacking[0]}, only for {here}; name both alike, "
                 "for instance by topology.named([*trainers])"
             )
         scales = next(iter(self.models.values())).scales

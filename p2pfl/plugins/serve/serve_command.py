@@ -38,7 +38,7 @@ def run(options: ServeOptions) -> int:
     if options.name is not None and PEER.fullmatch(options.name) is None:
         raise InputError(f"--name {options.name!a:.60} is not the name of a peer; use letters, digits, _ and -")
     if options.trust_model is not None:
-        folders.accept_present(options.trust_model)
+        folders.accept_references(options.trust_model)
     run_until_interrupted(_serve(options))
     return 0
 

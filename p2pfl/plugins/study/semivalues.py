@@ -1,4 +1,4 @@
-"""Shapley's and Banzhaf's values of games, exactly from the scores of all coalitions or from some that are drawn."""
+"""Shapley and Banzhaf values, exact from the scores of all coalitions or estimated from a sample of them."""
 
 from __future__ import annotations
 

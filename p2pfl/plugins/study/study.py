@@ -172,7 +172,7 @@ def load(path: Path) -> Study | None:
 
 
 def trust_none(changes: Sequence[str]) -> bool:
-    """Return that no code of an experiment may run."""
+    """Return False, so that no code of an experiment may run."""
     del changes
     return False
 
@@ -185,7 +185,7 @@ def cells(study: Study, *, trusts: Callable[[Sequence[str]], bool] = trust_none)
     study
         The study.
     trusts
-        Whether the code may run that its experiment names with changes of keys.
+        Function that returns whether the code that the experiment names with changes of its keys may run.
 
     Raises
     ------

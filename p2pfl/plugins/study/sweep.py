@@ -70,7 +70,7 @@ def sweep(
     observe
         Called after each run, those of an earlier sweep first.
     trusts
-        Whether the code may run that its experiment names with changes of keys.
+        Function that returns whether the code that the experiment names with changes of its keys may run.
 
     Returns
     -------

@@ -40,7 +40,7 @@ def run(options: WatchOptions) -> int:
     if options.speed is not None and not options.replay:
         raise InputError("--speed is that of a replay; add --replay")
     if options.sink:
-        folders.accept_present(*options.sink)
+        folders.accept_references(*options.sink)
     sink = call_sinks(options.sink) if options.sink else None
     if options.name is not None:
         return _swarm(options, name=options.name, sink=sink)

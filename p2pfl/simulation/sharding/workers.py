@@ -27,7 +27,7 @@ from torch.distributed import (  # type: ignore[attr-defined] # exported without
 from torch.distributed.rendezvous import rendezvous
 
 from p2pfl.core.errors import InputError, P2PFLError, RunError
-from p2pfl.core.imports import search_no_present_folder
+from p2pfl.core.imports import without_working_directory
 from p2pfl.core.process import cores
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.composition import Composition
@@ -202,7 +202,7 @@ def _start_workers(
                 task = Task(str(path), rank, workers, experiment, follow, options)
                 args = (finders(), _work, task)
                 crew.processes.append(context.Process(target=call_with, args=args, daemon=True, name=f"p2pfl {rank}"))
-                with search_no_present_folder():
+                with without_working_directory():
                     crew.processes[-1].start()
             crew.wait(store)
             _take_gpu(0)

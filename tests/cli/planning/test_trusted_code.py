@@ -229,7 +229,7 @@ LEARNING = {name: line for name, line in LEARNING.items() if name in names()}
 """Commands that begin one process or several, and their options."""
 
 INSTALLED = "import sys; sys.path.pop(0); from p2pfl.cli import main; sys.exit(main())"
-"""The installed command, whose path begins without the present folder, although Python has no option -P."""
+"""The installed command, whose path begins without the working directory, although Python has no option -P."""
 
 
 @pytest.mark.slow
@@ -284,7 +284,7 @@ def test_of_a_folder_nothing_is_imported_but_the_code_to_which_the_user_agrees(p
 
 
 @pytest.mark.parametrize("name", ["timm:resnet18", "agreed:M"])
-def test_no_name_of_code_puts_the_present_folder_on_the_path(p2pfl, place, name):
+def test_no_name_of_code_puts_the_working_directory_on_the_path(p2pfl, place, name):
     (place / "agreed.py").write_text(EVIL.format(marker="imported"))
     name_code(place, f"model.name={name}")
     p2pfl("explain", "evil.toml", "--trust-code")

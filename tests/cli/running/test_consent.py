@@ -8,9 +8,9 @@ import pytest
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.file.own_code import OwnCode
-from wards import FOR_CARE, OFFICER, WARDS, write_tables
+from policy_experiment import CARE_POLICY, EXPERIMENT, OFFICER, write_tables
 
-POLICY = f'models = ["glm"]{FOR_CARE}'
+POLICY = f'models = ["glm"]{CARE_POLICY}'
 SIGN = ("approve", "ward.toml", "--name", "peer0", "--key", "officer.pem", "--purpose", "care")
 
 
@@ -19,7 +19,7 @@ def site(place):
     """A site with the table of its one peer, its policy and its officer's key."""
     write_tables(place, ["peer0"])
     broker = '[transport]\nbroker = "mqtt://127.0.0.1:1"\n'
-    (place / "ward.toml").write_text(WARDS.replace("MODEL", "glm") + broker)
+    (place / "ward.toml").write_text(EXPERIMENT.replace("MODEL", "glm") + broker)
     (place / "policy.toml").write_text(POLICY)
     OFFICER.save(place / "officer.pem")
     return place

@@ -52,7 +52,7 @@ def test_a_prefix_is_levels_that_end_in_a_slash_each(prefix):
         "x" * 64 + "/",
     ],
 )
-def test_another_prefix_is_refused_in_one_sentence(prefix):
+def test_an_invalid_prefix_is_refused_in_one_sentence(prefix):
     with pytest.raises(ExperimentError, match=r'transport.prefix is .*; set it to levels of .*, such as "plant7/"'):
         read({"transport": {"prefix": prefix}})
 

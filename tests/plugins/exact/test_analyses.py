@@ -36,7 +36,7 @@ def tables(rows=60):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Paths of the tables by peer, in the current folder."""
+    """Paths of the tables by peer, in the working directory."""
     monkeypatch.chdir(tmp_path)
     for peer, table in tables().items():
         table.to_csv(f"{peer}.csv", index=False)

@@ -80,11 +80,11 @@ def test_a_replaced_device_keeps_its_machine_unless_told_otherwise(place):
 def test_deploy_prints_which_machines_it_uses_and_from_where(capsys):
     deployed("peer1=x86_64:3.11")
     shown = capsys.readouterr().out
-    assert "aarch64 (the default): peer0, peer2\nx86_64:3.11 (of --machine): peer1\n" in shown
+    assert "aarch64 (the default): peer0, peer2\nx86_64:3.11 (from --machine): peer1\n" in shown
     deployed("peer2=aarch64:3.13")
     shown = capsys.readouterr().out
-    assert "aarch64 (of fleet/machines.toml): peer0\n" in shown
-    assert "x86_64:3.11 (of fleet/machines.toml): peer1\naarch64:3.13 (of --machine): peer2\n" in shown
+    assert "aarch64 (from fleet/machines.toml): peer0\n" in shown
+    assert "x86_64:3.11 (from fleet/machines.toml): peer1\naarch64:3.13 (from --machine): peer2\n" in shown
     deployed(json_too=True)
     told = json.loads(capsys.readouterr().out)["machines"]
     assert told["peer1"] == {"kind": "x86_64:3.11", "source": "fleet/machines.toml"}

@@ -14,7 +14,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
-from p2pfl.core.imports import search_no_present_folder
+from p2pfl.core.imports import without_working_directory
 
 PEERS = "p2pfl.network.peer.launch.preload"
 """Module that imports what the processes of peers need."""
@@ -28,7 +28,7 @@ def start(*modules: str) -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*(modules or (PEERS,))])
-    with search_no_present_folder():
+    with without_working_directory():
         resource_tracker.ensure_running()  # or it would be started inside, and lift the mask
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:

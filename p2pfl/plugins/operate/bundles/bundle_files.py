@@ -71,7 +71,7 @@ class NeighbouringFiles:
         Parameters
         ----------
         added
-            Files that the operator adds, relative to the present folder.
+            Files that the operator adds, relative to the working directory.
 
         Raises
         ------

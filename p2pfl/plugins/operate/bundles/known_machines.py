@@ -18,21 +18,21 @@ from p2pfl.privacy.keys.key_requests import save
 
 @dataclass(frozen=True)
 class ChosenKind:
-    """Kind of a device, and where it comes from.
+    """Kind of a device, and who chose it.
 
     Parameters
     ----------
     kind
         Kind of the device.
     source
-        ``--machine``, the path of the list, or nothing for the default.
+        ``--machine``, the path of the list, or an empty text for the default.
     """
 
     kind: DeviceKind
     source: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} ({f'of {self.source}' if self.source else 'the default'})"
+        return f"{self.kind} ({f'from {self.source}' if self.source else 'the default'})"
 
 
 class _MachineTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class KnownMachines:
     devices
         Kind of each device.
     others
-        Kind that the last call with one for all devices gave; ``None`` if there was none.
+        Kind of all other devices, as the last call that named one gave it; ``None`` if none did.
     """
 
     path: Path
@@ -103,7 +103,7 @@ class KnownMachines:
         >>> known = KnownMachines(Path("fleet/machines.toml"), {"pi": DeviceKind("aarch64", "3.13")})
         >>> chosen = known.choose(["pc=x86_64"], peers=["pi", "pc", "hall"])
         >>> [f"{peer}: {each}" for peer, each in chosen.items()]
-        ['pi: aarch64:3.13 (of fleet/machines.toml)', 'pc: x86_64 (of --machine)', 'hall: aarch64 (the default)']
+        ['pi: aarch64:3.13 (from fleet/machines.toml)', 'pc: x86_64 (from --machine)', 'hall: aarch64 (the default)']
         """
         given = named_kinds(named, peers=peers)
         remembered = {peer: self.devices.get(peer, self.others) for peer in peers}

@@ -156,8 +156,8 @@ class RosterSigner:
             if not path.exists() and key is not None and key not in rosters[kind].revoked:
                 raise InputError(
                     f"{path} is missing, and the broker refuses a certificate by its number; copy it back from the "
-                    "device or from a backup, or cut off whatever has no other one: call --renew authority, install "
-                    "all bundles, and call --revoke authority"
+                    "device or from a backup, or replace the certificates of all others: call --renew authority, "
+                    "install all other bundles, and call --revoke authority"
                 )
             if name not in (*self.peers, *self.observers) or not path.exists():
                 raise InputError(
@@ -336,7 +336,7 @@ class RosterSigner:
         return self._restored(self.folder(name) / "certificate.pem")
 
     def _restored(self, path: Path) -> Path:
-        """Return the path of a certificate; what somebody has moved to its device, instead of copied, comes back."""
+        """Return the path of a certificate, after its copy has replaced it if somebody moved it to its device."""
         copy = self._copy(path)
         if not path.exists() and copy.exists():
             save(path, copy.read_bytes())

@@ -34,7 +34,7 @@ LARGEST_NOTICE = 8192
 """Bytes of the largest message that does not grow with the model, such as an announcement."""
 
 RIGHTS_REMEDY = (
-    "allow this peer what docs/brokers.md lists, or set transport.prefix to the beginning of the topics that it may use"
+    "allow this peer what docs/brokers.md lists, or set transport.prefix to the prefix of the topics that it may use"
 )
 
 

@@ -1,8 +1,8 @@
-"""An experiment on the tables of three wards, and what the officer of their site writes."""
+"""An experiment on the tables of three wards, the key of their officer, and a policy that asks for approvals."""
 
 from p2pfl.privacy.keys import Identity, SeededSource, key_text
 
-WARDS = """
+EXPERIMENT = """
 name = "ward"
 rounds = 2
 [topology]
@@ -22,7 +22,7 @@ mode = "pairwise"
 
 OFFICER = Identity.generate(SeededSource(7), peer="officer")
 
-FOR_CARE = f"""
+CARE_POLICY = f"""
 officer = "{key_text(OFFICER.public)}"
 [purposes.care]
 legal_basis = "Art. 9(2)(h) GDPR"
