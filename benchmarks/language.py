@@ -244,7 +244,7 @@ def prove(task: Task, options: argparse.Namespace) -> dict[str, Any]:
 def rare(
     task: Task, data: Mapping[str, Mapping[str, torch.Tensor]], options: argparse.Namespace
 ) -> Mapping[str, Mapping[str, float]]:
-    """Return, by way of averaging, the mean loss, its relative excess over all-reduce, and the bytes a peer and round."""
+    """Return, by way of averaging, the mean loss, by what share it exceeds all-reduce, and bytes."""
     complete, pairs, one = p2pfl.topology.complete(options.peers), p2pfl.topology.base(options.peers), p2pfl.Gossip(1)
     nesterov = p2pfl.DiLoCo(one, global_rate=0.7, momentum=0.5)
     noloco = p2pfl.DiLoCo(one, global_rate=0.7, momentum=0.5, nesterov=False)
