@@ -64,6 +64,8 @@ def import_callable(
     try:
         holder = importlib.import_module(module)
     except Exception as error:
+        if (clash := _find_clash(module, error)) is not None:
+            raise refused(_describe_clash(subject, *clash)) from error
         raise refused(
             f"{subject} cannot be imported ({describe_error(error, module=module)}); {_remedy(error, module)}"
         ) from error
@@ -136,9 +138,23 @@ def _namesake(module: str, holder: ModuleType) -> Path | None:
     return None
 
 
+def _find_clash(module: str, error: Exception) -> tuple[ModuleType, Path] | None:
+    """Return the module that hides a folder of the current one, and the file in it that cannot be imported so."""
+    top = sys.modules.get(module.partition(".")[0])
+    if top is None or top.__spec__ is None or not isinstance(error, ModuleNotFoundError) or error.name != module:
+        return None
+    origin = top.__spec__.origin
+    if origin is None or Path(origin).resolve().is_relative_to(Path.cwd() / top.__name__):
+        return None
+    own = _namesake(module, top)
+    return None if own is None else (top, own)
+
+
 def _describe_clash(subject: str, holder: ModuleType, own: Path) -> str:
     used = holder.__spec__.origin if holder.__spec__ is not None else None
-    return f"{subject} is not {own}, because another module has this name: {used or 'one of Python'}; rename {own.name}"
+    inner = own.relative_to(Path.cwd().resolve()).parts
+    wrong = own.name if len(inner) == 1 else f"the folder {inner[0]}"
+    return f"{subject} is not {own}, because another module has this name: {used or 'one of Python'}; rename {wrong}"
 
 
 def _remedy(error: Exception, module: str) -> str:

@@ -1,6 +1,7 @@
 """One function imports what users name as ``package.module:name``, and says in one sentence why it cannot."""
 
 import gc
+import importlib
 import re
 import sys
 
@@ -127,11 +128,44 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra():
 def test_a_module_with_the_name_of_another_is_named_with_both_files(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     for module in ("statistics", "time", "hypothesis"):
+        importlib.import_module(module)  # as others may have before
         own = tmp_path / f"{module}.py"
         own.write_text(CLINIC)
         monkeypatch.syspath_prepend(str(tmp_path))
         with pytest.raises(ModelError, match=rf"is not {re.escape(str(own))}, because another module has this name"):
             import_callable(f"{module}:{name}", refused=ModelError)
+
+
+@pytest.mark.parametrize(
+    ("folder", "other"),
+    [
+        ("code", r"code\.py"),  # a module of Python without modules in it
+        ("hypothesis", r"site-packages/hypothesis/__init__\.py"),  # an installed package
+        ("installed", r"site/installed\.py"),
+    ],
+)
+def test_a_folder_with_the_name_of_another_module_is_named_with_both_files(tmp_path, monkeypatch, folder, other):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "installed.py").write_text("")
+    (tmp_path / "here" / folder).mkdir(parents=True)
+    own = tmp_path / "here" / folder / "learner.py"
+    own.write_text(CLINIC)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "here")])
+    expected = rf'^"{folder}\.learner:Counter" is not {re.escape(str(own))}, because another module has this name: '
+    with pytest.raises(ModelError, match=rf"{expected}.*{other}; rename the folder {folder}$"):
+        import_callable(f"{folder}.learner:Counter", refused=ModelError)
+    sys.modules.pop("installed", None)
+
+
+def test_a_module_that_is_missing_inside_the_users_own_folder_is_no_clash(tmp_path, monkeypatch):
+    (tmp_path / "ward").mkdir()
+    (tmp_path / "ward" / "learner.py").write_text("import ward.other")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModelError, match=r"No module named 'ward.other'"):
+        import_callable("ward.learner:Counter", refused=ModelError)
 
 
 def test_a_module_of_python_is_imported_where_no_own_one_has_its_name(tmp_path, monkeypatch):

@@ -170,7 +170,7 @@ class MessageReceiver:
         plausible.heartbeat(pulse, last=shared.last)
         self.presence.alive(sender)
         shared.progress.receive(sender, pulse)
-        shared.timeouts.receive_pause(sender, pulse.pause, now=shared.now)
+        shared.timeouts.receive_pause(sender, pulse.pause, now=shared.now, gathers=pulse.first is None)
         self.totals.note_heartbeat(sender, pulse)
         if pulse.total is not None:
             self.totals.compare(sender, pulse.total)

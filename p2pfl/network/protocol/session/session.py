@@ -174,7 +174,7 @@ class Session:
 
     def _decide(self) -> None:
         """Let the parts that wait decide, and schedule the next wake-up."""
-        due, active = min(self._beat, self.naming.due), self.shared.active
+        due, active = self.naming.due, self.shared.active
         for name in [name for name in self._parts if name in active]:
             part = self._parts[name]
             if part.active:
@@ -184,11 +184,20 @@ class Session:
             else:
                 active.discard(name)
         now = self.shared.now
+        if self.gathering.news:
+            self.gathering.news = False
+            self._hurry()
+        due = min(due, self._beat)
         if self._alarm <= now:
             self._alarm = math.inf
         if due < self._alarm:
             self._alarm = max(due, now)
             self.shared.do(WakeAt(self._alarm))
+
+    def _hurry(self) -> None:
+        """Send the next heartbeat within a period."""
+        if self._beat < math.inf:  # else it is being published, or this peer is not announced yet
+            self._beat = min(self._beat, self.shared.now + PULSE)
 
     # ------------------------------------------------------------------ state for other parts of the peer
 
@@ -266,6 +275,7 @@ class Session:
 
     def _reconnect(self, _: events.Connected) -> None:
         self._lost = True
+        self.gathering.note_change()
 
     # ------------------------------------------------------------------ requests of each round
 
@@ -286,8 +296,7 @@ class Session:
         if event.seconds <= 0:
             shared.pause, self._quiet = None, math.inf
             shared.timeouts.begin(now=shared.now)
-            if self._beat < math.inf:  # else it is being published
-                self._beat = min(self._beat, shared.now + PULSE)
+            self._hurry()
         else:
             if not paused:
                 shared.timeouts.resumed.clear()
@@ -363,12 +372,13 @@ class Session:
     def _finish_heartbeat(self) -> None:
         """Run the periodic tasks that follow each heartbeat."""
         rare = self.shared.now >= self._quiet and self.streams.idle and not self.shared.active
-        self._beat = self.shared.now + (RARE_PULSE if rare else PULSE)
+        self._beat = self.shared.now + (RARE_PULSE if rare else self.gathering.beat())
         self.presence.bury()
         if self._lost:  # others may have received the Last Will even if this peer has not
             self._lost = False
             self.presence.come_back()
-        self.presence.introduce()
+        if self.gathering.introduces():
+            self.presence.introduce()
         self.streams.sweep(patience=self.shared.patience, suspected=self.shared.timeouts.suspected)
 
     # ------------------------------------------------------------------ dispatch

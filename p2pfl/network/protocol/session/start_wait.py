@@ -9,13 +9,27 @@ from p2pfl.network.protocol.interface.effects import Gathered
 from p2pfl.network.protocol.interface.requests import Gather
 from p2pfl.network.protocol.membership.membership import absence_error
 from p2pfl.network.protocol.session.presence import Presence
-from p2pfl.network.protocol.session.shared import Shared
+from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.session.streams import Streams
+from p2pfl.network.protocol.timing.timeouts import WAIT_PULSE
+
+QUICK_BEATS = 4
+"""Number of heartbeats, a period apart, after anything has changed; then the pauses between them double."""
+
+INTRODUCTION = 60.0
+"""Longest time in seconds after which a peer that waits announces itself again.
+
+A neighbour that appears is answered at once: each sees the announcement that the broker retains of the other one, or
+that the other one publishes. Repeated announcements are for brokers that drop both.
+"""
 
 
 @dataclass
 class StartWait:
     """Wait for all neighbours that are expected to arrive, up to a deadline.
+
+    The longer nothing changes, the less a peer sends that waits: heartbeats up to :data:`WAIT_PULSE` seconds apart, and
+    its announcement up to :data:`INTRODUCTION` seconds. Once anything changes, it begins again with short pauses.
 
     Attributes
     ----------
@@ -23,6 +37,8 @@ class StartWait:
         Time at which the wait ends; infinite without a limit.
     active
         True while the peer waits for its neighbours.
+    news
+        True if the next heartbeat is due within a period, because something has changed.
     """
 
     shared: Shared
@@ -30,6 +46,11 @@ class StartWait:
     presence: Presence
     deadline: float = math.inf
     active: bool = False
+    news: bool = False
+    _beats: int = 0  # since something has changed
+    _gap: float = 0.0  # between two introductions
+    _introduced: float = 0.0  # time of the last introduction
+    _known: object = None  # what has to stay the same for the pauses to grow
     _quorum: float = 1.0
     _within: float = 0.0
     _together: bool = False
@@ -39,6 +60,7 @@ class StartWait:
         self._quorum, self._within, self._together = asked.quorum, asked.within, asked.together
         self.deadline, self.active = self.shared.now + asked.within, True
         self.shared.active.add("gathering")
+        self.note_change()
 
     @property
     def wake(self) -> float:
@@ -46,8 +68,44 @@ class StartWait:
         # Peers that resume from a checkpoint begin at their deadline and only then report their round.
         return self.deadline if self.shared.now < self.deadline else self.deadline + self._within
 
+    def note_change(self) -> None:
+        """Begin again with short pauses, also where a wait that ends was quiet."""
+        self.news, self._beats, self._gap = True, 0, PULSE
+
+    def beat(self) -> float:
+        """Return the seconds until the next heartbeat."""
+        if not self.active or self.shared.membership.begun:
+            return PULSE
+        self._beats += 1
+        return min(WAIT_PULSE, PULSE * 2.0 ** max(0, self._beats - QUICK_BEATS))
+
+    def introduces(self) -> bool:
+        """Return whether this peer repeats its announcement, and keys that were not answered, with this heartbeat."""
+        if not self.active or self.shared.membership.begun:
+            return True
+        if self.shared.now < self._introduced + self._gap:
+            return False
+        self._introduced, self._gap = self.shared.now, min(INTRODUCTION, 2 * self._gap)
+        return True
+
+    def _follow_changes(self) -> None:
+        """Note whether a neighbour came, went, restarted, met this peer or reported its round."""
+        membership, progress = self.shared.membership, self.shared.progress
+        known = (
+            membership.present,
+            frozenset(membership.proven),
+            self.presence.acquainted,
+            {peer: (each.incarnation, each.turn) for peer, each in membership.up.items()},
+            frozenset(progress.places),
+            frozenset(progress.gathering),
+        )
+        if known != self._known:
+            self._known = known
+            self.note_change()
+
     def decide(self) -> None:
         """Answer if there is no neighbour left to wait for."""
+        self._follow_changes()
         now, membership = self.shared.now, self.shared.membership
         complete = membership.complete(quorum=self._quorum)
         if not self._all_present():
@@ -62,6 +120,7 @@ class StartWait:
 
     def _answer(self, answer: Gathered) -> None:
         self.active = False
+        self.note_change()
         self.shared.do(answer)
 
     def _all_present(self) -> bool:

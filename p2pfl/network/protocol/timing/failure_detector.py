@@ -85,7 +85,7 @@ class Detector:
             return
         received.last = max(received.last, now)
         if beat and now - received.beat >= self.period / 2:
-            if peer not in self._rests:  # heartbeats are rare while it rests
+            if peer not in self._rests or now - received.beat < 2 * self.period:  # they may be rare while it rests
                 received.intervals.append(now - received.beat)
             received.beat = now
 

@@ -8,6 +8,9 @@ from p2pfl.network.protocol.timing.pace import Pace
 RARE_PULSE = 60.0
 """Seconds between heartbeats in a pause, from when all that was sent has had time to arrive."""
 
+WAIT_PULSE = 10.0
+"""Longest time in seconds between heartbeats of a peer that waits for its neighbours before its first round."""
+
 MAX_REST = 2 * RARE_PULSE
 """Seconds for which a silent neighbour that pauses is not suspected once this peer begins a round."""
 
@@ -69,15 +72,18 @@ class Timeouts:
         self.suspected -= {peer}
         return was_suspected
 
-    def receive_pause(self, peer: str, seconds: float, *, now: float) -> None:
-        """Record the pause that a neighbour's heartbeat states; 0 is none."""
+    def receive_pause(self, peer: str, seconds: float, *, now: float, gathers: bool = False) -> None:
+        """Record the pause that a neighbour's heartbeat states; 0 is none.
+
+        Before its first round, while it ``gathers`` its neighbours, it sends fewer heartbeats as well.
+        """
         seconds = min(seconds, self.longest_pause)
         if seconds:
             self.pauses[peer] = now + seconds
             self.resumed.discard(peer)
         elif self.pauses.pop(peer, None) is not None:
             self.resumed.add(peer)
-        self.detector.rest(peer, until=self.pauses.get(peer))
+        self.detector.rest(peer, until=now + 2 * WAIT_PULSE if gathers else self.pauses.get(peer))
 
     def begin(self, *, now: float) -> None:
         """Record that this peer begins a round: neighbours that state longer pauses are not trusted to their end."""

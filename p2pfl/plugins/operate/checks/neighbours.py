@@ -17,14 +17,15 @@ from p2pfl.network.protocol.membership.refusals import (
     escape,
     text,
 )
+from p2pfl.network.protocol.timing.timeouts import WAIT_PULSE
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel
 from p2pfl.plugins.operate.checks.finding import Finding, Report, ok, problem, warning
 from p2pfl.plugins.operate.checks.round_trip import ANSWER_TIMEOUT, Probe
 from p2pfl.privacy.keys import KEY_BYTES, Roster
 
-SILENCE_SECONDS = 4.0
-"""Seconds in which a peer that is up sends four heartbeats."""
+SILENCE_SECONDS = WAIT_PULSE + 2.0
+"""Seconds in which a peer that is up sends a heartbeat, also while it waits for its neighbours."""
 
 NANOSECONDS = 10**9
 """Nanoseconds in a second; the number of a start is its time in nanoseconds."""
