@@ -280,7 +280,7 @@ def _sqlite(path: Path, form: FileFormat) -> TextCells:
 def _whole_table(database: Any, path: Path) -> str:
     """Return the query for all rows of the only table of a database."""
     names = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")]
-    own = [name for name in names if not name.startswith("sqlite_")]
+    own = [name for name in names if not name.startswith(("sqlite_", "p2pfl_"))]
     if len(own) != 1:
         example = 'query = "SELECT * FROM readings"'
         raise DataError(

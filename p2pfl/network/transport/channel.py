@@ -12,6 +12,7 @@ An acknowledged publish has reached the broker, not the receivers: messages that
 their own acknowledgements.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -45,6 +46,25 @@ class Message:
     topic: str
     data: bytes | memoryview
     retained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMessage(Message):
+    """Message of a session that the broker keeps; it arrives again on a later connection until it is acknowledged.
+
+    Parameters
+    ----------
+    number
+        Packet identifier; 0 at QoS 0, where nothing arrives again.
+    repeated
+        True if the broker has sent it before under this number.
+    acknowledge
+        Function that acknowledges it; without effect once its connection is lost.
+    """
+
+    number: int
+    repeated: bool
+    acknowledge: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -19,7 +20,16 @@ import aiomqtt
 
 from p2pfl.core.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
 from p2pfl.network.transport.address import Address, alert
-from p2pfl.network.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
+from p2pfl.network.transport.channel import (
+    KEEPALIVE,
+    LIMIT,
+    KeptMessage,
+    Message,
+    Payload,
+    Will,
+    check_filters,
+    check_publish,
+)
 from p2pfl.network.transport.quality import SubscriptionQuality
 from p2pfl.network.transport.reasons import TEMPORARY, clock_behind, final, unreachable
 
@@ -49,7 +59,7 @@ T = TypeVar("T")
 
 
 class MqttTransport:
-    """Transport over an MQTT broker; each channel is one connection with a clean session.
+    """Transport over an MQTT broker; each channel is one connection, with a clean session unless it is kept.
 
     Parameters
     ----------
@@ -77,6 +87,9 @@ class MqttTransport:
         Largest payload in bytes; an MQTT 5 broker may lower it.
     lowered
         Function that is called with the reason, as a sentence, when the transport goes on at quality of service 0.
+    kept
+        True if the broker keeps the session of each client name, so that messages wait for its return, at quality of
+        service 1 alone. Messages are then a :class:`~p2pfl.network.transport.channel.KeptMessage` to acknowledge.
 
     Raises
     ------
@@ -102,6 +115,7 @@ class MqttTransport:
         qos: int = 1,
         limit: int = LIMIT,
         lowered: Callable[[str], None] | None = None,
+        kept: bool = False,
     ) -> None:
         where = Address.parse(url)
         self._where = where if where.user else replace(where, user=user, password=password)
@@ -110,6 +124,9 @@ class MqttTransport:
             raise BrokerError(f"{version} is not an MQTT version; choose 4 (that is 3.1.1) or 5")
         if qos not in (0, 1):
             raise BrokerError(f"{qos} is not a quality of service that p2pfl uses; choose 1, or 0")
+        if kept and (version, qos) != (4, 1):
+            raise BrokerError("a session that the broker keeps needs version 4 and qos 1; leave both out")
+        self._kept = kept
         self._quality = SubscriptionQuality(qos, lowered or (lambda _: None))
         self._protocol = aiomqtt.ProtocolVersion(version)
         self._files = ca, certificate, key
@@ -137,7 +154,13 @@ class MqttTransport:
             context, contexts = None, self._contexts()
             for context in contexts:
                 connection = _Client(
-                    self._where, client, will, qos=self._quality.qos, protocol=self._protocol, tls=context
+                    self._where,
+                    client,
+                    will,
+                    qos=1 if self._kept else self._quality.qos,
+                    protocol=self._protocol,
+                    tls=context,
+                    kept=self._kept,
                 )
                 try:
                     await connection.open()
@@ -211,7 +234,7 @@ class MqttChannel:
             try:
                 await self._ask_for(some, qos=self._connection.qos)
             except BusyError as error:
-                if not self._connection.qos:
+                if not self._connection.qos or self._connection.kept:
                     raise
                 try:
                     await self._ask_for(some, qos=0)
@@ -235,6 +258,11 @@ class MqttChannel:
         for pattern, code in zip(filters, codes, strict=True):
             if getattr(code, "is_failure", False):
                 raise connection.refusal(pattern, code)
+            if connection.kept and getattr(code, "value", qos) < qos:
+                raise RefusedError(
+                    f"{connection.where} grants {pattern} without acknowledgements (QoS 0), so that messages can be "
+                    "lost; allow QoS 1 there"
+                )
         self._quality.note_grant(qos)
 
     def abort(self) -> None:
@@ -271,6 +299,7 @@ class _Client(aiomqtt.Client):
         qos: int,
         protocol: aiomqtt.ProtocolVersion,
         tls: ssl.SSLContext | None,
+        kept: bool = False,
     ) -> None:
         old = protocol < aiomqtt.ProtocolVersion.V5
         super().__init__(
@@ -287,14 +316,16 @@ class _Client(aiomqtt.Client):
             max_inflight_messages=2**16 - 1,  # the channel's own limit applies
             logger=_LOGGER,
             protocol=protocol,
-            clean_session=True if old else None,  # MQTT 5 starts clean by default
+            clean_session=not kept if old else None,  # MQTT 5 starts clean by default
             keepalive=round(KEEPALIVE),
             tls_context=tls,
         )
         self.pending_calls_threshold = 2**16
+        self._client.manual_ack_set(kept)
         self._client.disable_logger()  # it would be asked eight times in a gossip step, and emits nothing
         self.where = where
         self.qos = qos
+        self.kept = kept
         self._mute = old  # a broker cannot give its reasons
         self.cap = 2**28  # largest packet of MQTT
         self.window = MAX_PUBLISHES
@@ -454,7 +485,12 @@ class _Client(aiomqtt.Client):
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:  # noqa: ARG002 - paho's signature
-        self.arrived.put_nowait(Message(message.topic, message.payload, bool(message.retain)))
+        content = message.topic, message.payload, bool(message.retain)
+        if self.kept:
+            acknowledge = partial(client.ack, message.mid, message.qos)
+            self.arrived.put_nowait(KeptMessage(*content, message.mid, bool(message.dup), acknowledge))
+        else:
+            self.arrived.put_nowait(Message(*content))
 
     def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:  # noqa: ARG002 - paho's signature
         answer = self._answers.get(mid)

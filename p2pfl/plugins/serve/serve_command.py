@@ -6,17 +6,20 @@ import asyncio
 import math
 import os
 import re
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.interrupts import run_until_interrupted
-from p2pfl.core.errors import InputError, foremost
-from p2pfl.network.transport import Access, Transport, opened
+from p2pfl.core.errors import InputError, TransportError, foremost
+from p2pfl.data.tables.file_format import SQLITE
+from p2pfl.network.transport import Access, Transport, check_filters, opened
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport, Wait
 from p2pfl.network.transport.login import login, overheard
+from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.plugins.serve.answers import Answers
 from p2pfl.plugins.serve.http_server import HttpServer, is_local
 from p2pfl.plugins.serve.mqtt_server import TOPIC, MqttServer
@@ -29,8 +32,8 @@ PEER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 def run(options: ServeOptions) -> int:
     """``p2pfl serve``."""
-    if not options.broker and (options.ca, options.topic, options.discovery) != (None, None, None):
-        raise InputError("--ca, --topic and --discovery are for a broker; add --broker mqtt://host:1883")
+    if not options.broker and {options.ca, options.topic, options.discovery, options.store} != {None}:
+        raise InputError("--ca, --topic, --discovery and --store are for a broker; add --broker mqtt://host:1883")
     for name in ("topic", "discovery"):
         prefix = getattr(options, name)
         if prefix is not None and TOPIC.fullmatch(prefix) is None:
@@ -57,6 +60,8 @@ def default_topic(place: Path, *, name: str | None) -> str:
 
 
 async def _serve(options: ServeOptions) -> None:
+    access = _access(options)
+    storing = _storing(options, access) if options.store is not None else None
     newest = NewestModel(
         Path(options.model),
         name=options.name,
@@ -75,8 +80,10 @@ async def _serve(options: ServeOptions) -> None:
             if options.broker:
                 prefix = options.topic or default_topic(newest.place, name=options.name)
                 served = MqttServer(answers, prefix=prefix, discovery=options.discovery)
-                tasks.create_task(served.keep_serving(_transport(options), notify=terminal.note))
+                tasks.create_task(served.keep_serving(_transport(options, access), notify=terminal.note))
                 terminal.note(f"answers over the broker on {prefix}/predict/ID")
+            if storing is not None:
+                tasks.create_task(storing())
             if not is_local(options.host):
                 terminal.note(
                     f"everybody who reaches {options.host} can ask; use --host 127.0.0.1 for this machine alone"
@@ -90,12 +97,47 @@ async def _serve(options: ServeOptions) -> None:
         answers.close()
 
 
-def _transport(options: ServeOptions) -> Transport:
-    """Return how to reach the brokers, for as long as it takes."""
+def _access(options: ServeOptions) -> Access:
+    """Return what the command may use of a broker."""
     owned = login(None, peer="", environment=os.environ)
     for exposed in overheard(owned.password, options.broker):
         terminal.note(f"the password travels unencrypted to {exposed}; use mqtts://")
-    access = Access(user=owned.user, password=owned.password, ca=None if options.ca is None else Path(options.ca))
+    return Access(user=owned.user, password=owned.password, ca=None if options.ca is None else Path(options.ca))
+
+
+def _storing(options: ServeOptions, access: Access) -> Callable[[], Coroutine[None, None, None]]:
+    """Return what stores the rows of a topic.
+
+    Raises
+    ------
+    InputError
+        ``--store`` names no table or no topic, or the table cannot be written.
+    """
+    import sqlite3  # noqa: PLC0415 (Python of some boards has none, nor need of it)
+
+    from p2pfl.plugins.serve.stored_rows import RowStore  # noqa: PLC0415 (SQLite)
+    from p2pfl.plugins.serve.topic_store import TopicStore  # noqa: PLC0415 (SQLite)
+
+    file, _, topic = (options.store or "").partition("=")
+    store = RowStore(Path(file))
+    if store.path.suffix.lower() not in SQLITE:
+        raise InputError(f"--store {options.store!a:.60} is not a table and a topic; use readings.sqlite=plant/hall")
+    try:
+        check_filters((topic,))
+        store.client()
+    except TransportError as error:
+        raise InputError(f"--store: {error}") from None
+    except sqlite3.Error as error:
+        raise InputError(f"{file} cannot be written ({error}); name a SQLite file in a folder that exists") from None
+    transports = {
+        url: MqttTransport(url, user=access.user, password=access.password, ca=access.ca, kept=True)
+        for url in options.broker
+    }
+    return partial(TopicStore(store, topic, notify=terminal.note).keep_storing, transports)
+
+
+def _transport(options: ServeOptions, access: Access) -> Transport:
+    """Return how to reach the brokers, for as long as it takes."""
 
     def notice(wait: Wait) -> None:
         terminal.note(f"{wait.error}; it is tried again")

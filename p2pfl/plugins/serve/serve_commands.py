@@ -36,6 +36,10 @@ class ServeOptions(ModelOptions):
     discovery: Annotated[str | None, Option("with --broker: list the model in Home Assistant under this", "PREFIX")] = (
         None
     )
+    store: Annotated[
+        str | None,
+        Option("with --broker: add the rows of a topic to a SQLite table", "FILE=TOPIC"),
+    ] = None
 
 
 SERVE = Command("models", ServeOptions, "p2pfl.plugins.serve.serve_command:run")

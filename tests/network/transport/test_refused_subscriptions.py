@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from p2pfl.core.errors import BusyError, RefusedError, TransportError
+from p2pfl.core.errors import BrokerError, BusyError, RefusedError, TransportError
 from p2pfl.network.transport import mqtt
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport
@@ -251,3 +251,24 @@ async def test_a_real_access_list_is_final_where_mqtt_5_says_so_and_one_of_two_c
     ) as caught:
         await asyncio.wait_for(scenario(), DEADLINE)
     assert ("or it is busy" in str(caught.value)) == (version == 4)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(0x80, BusyError), (0, RefusedError)],
+    ids=["refused at 1", "granted at 0"],
+)
+async def test_a_session_that_the_broker_keeps_is_never_used_without_acknowledgements(code, kind):
+    with refusing(4, code, quality=1) as broker:
+        transport = MqttTransport(broker.url, kept=True)
+        for _ in range(2):
+            async with transport.join("ada") as ada:
+                with pytest.raises(kind):
+                    await asyncio.wait_for(ada.subscribe("a/b"), DEADLINE)
+        assert broker.wanted == [1, 1]
+
+
+@pytest.mark.parametrize("options", [{"version": 5}, {"qos": 0}])
+def test_a_session_that_the_broker_keeps_needs_one_version_and_quality(options):
+    with pytest.raises(BrokerError, match="a session that the broker keeps needs version 4 and qos 1"):
+        MqttTransport("mqtt://localhost", kept=True, **options)

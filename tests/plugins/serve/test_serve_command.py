@@ -16,6 +16,7 @@ from p2pfl.plugins.serve.mqtt_server import TOPIC
 from p2pfl.plugins.serve.serve_command import default_topic
 from waiting import wait_until
 
+HERE = ("--broker", "mqtt://localhost")
 ROWS = [{"age": 63, "sex": "f", "weight": 70_000, "ward": "east"}]
 
 
@@ -140,11 +141,25 @@ async def test_an_exact_model_answers_once_its_peer_has_it(place, start, url):
         ([".", "--host", ""], "the address to listen on is empty; give --host 127.0.0.1"),
         ([".", "--host", "a..b"], "a..b:8800 cannot be used"),
         ([".", "--host", "192.0.2.1"], "192.0.2.1:8800 cannot be used"),
+        ([".", "--store", "a.sqlite=hall"], "and --store are for a broker; add --broker mqtt://host:1883"),
+        (
+            [".", *HERE, "--store", "a.csv=hall"],
+            "--store 'a.csv=hall' is not a table and a topic; use readings.sqlite=",
+        ),
+        ([".", *HERE, "--store", "a.sqlite"], "--store: '' is not a topic filter; use one such as"),
+        ([".", *HERE, "--store", "a.sqlite=a/#/b"], "--store: 'a/#/b' is not a topic filter"),
+        (
+            [".", *HERE, "--store", "b/a.sqlite=hall"],
+            "b/a.sqlite cannot be written (unable to open database file); name",
+        ),
+        ([".", *HERE, "--store", "torn.db=hall"], "torn.db cannot be written (file is not a database); name a SQLite"),
+        ([".", "--broker", "file:///tmp", "--store", "a.sqlite=hall"], "file:///tmp"),
         ([".", "--broker", "pigeon://roof"], "no transport is registered for pigeon://"),
     ],
 )
 def test_wrong_arguments_are_named_in_one_sentence(p2pfl, place, arguments, sentence):
     (place / "torn.safetensors").write_bytes(b"torn")
+    (place / "torn.db").write_bytes(b"torn" * 100)
     said = p2pfl("serve", *arguments)
     assert said.status == 2
     assert sentence in said.err
