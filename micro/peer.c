@@ -11,7 +11,7 @@
 #define PULSE SECOND             /* between heartbeats */
 #define GRACE (5 * SECOND)      /* within which a neighbour may come back after its will */
 #define OUTAGE (600 * SECOND)     /* within which the broker must be back */
-#define SILENCE (20 * SECOND)    /* after which a neighbour has gone, which sends a heartbeat each second */
+#define SILENCE (45 * SECOND)    /* after which a neighbour has gone, which sends heartbeats 10 s apart while it waits */
 #define DEAFNESS (15 * SECOND)   /* after which the connection is lost, of which nothing at all has come */
 #define PING (7 * SECOND)        /* after which the broker is asked for something */
 #define QUARREL (3 * SECOND)     /* within which a neighbour of another experiment can notice that as well */

@@ -18,7 +18,7 @@ from p2pfl.cli.options import ExperimentOptions, OwnTableOptions, ReviewOptions
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
-from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting, uncounted_start
+from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting, data_folder, uncounted_start
 from p2pfl.experiment.approval import consent_problems
 from p2pfl.experiment.file.own_code import LIBRARIES, named_modules, unlisted_code
 from p2pfl.experiment.file.own_modules import search
@@ -170,8 +170,9 @@ def _names(experiment: Experiment) -> list[str]:
     peers, names = experiment.topology.peers, list[str]()
     parts = str(experiment.data.options.get("path")).split("{peer}")
     if ":" in str(experiment.topology.kind) and parts[1:]:
-        files = glob.glob("*".join(map(glob.escape, parts)))  # noqa: PTH207 (it may be absolute)
-        named = re.compile("(.+)".join(map(re.escape, parts)))
+        pattern, named = "*".join(map(glob.escape, parts)), re.compile("(.+)".join(map(re.escape, parts)))
+        folders = (None, data_folder())  # paths without a folder may be of either
+        files = {file for folder in folders for file in glob.glob(pattern, root_dir=folder)}  # noqa: PTH207 (as text)
         names = [match[1] for file in sorted(files) if (match := named.fullmatch(file))]
     return [*names, *(map("peer{}".format, range(peers)) if isinstance(peers, int) else peers)]
 

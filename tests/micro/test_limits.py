@@ -1,11 +1,13 @@
 """What a board's peer takes: no memory from the heap, few bytes, and no harm from hostile bytes."""
 
+import re
 import shutil
 import subprocess
 
 import pytest
 
 from boards import MICRO, build, section_sizes
+from p2pfl.network.protocol.timing.timeouts import WAIT_PULSE
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +38,13 @@ def test_board_reconnects_after_silence_before_it_takes_a_neighbour_for_gone(fuz
     """A network swallows all bytes for a minute of virtual time; the program ends where a neighbour counts as gone."""
     done = subprocess.run([fuzz, "silence"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "3 times reconnected, 3 pings\n"), done.stderr
+
+
+def test_a_neighbour_that_waits_may_lose_three_heartbeats_before_a_board_takes_it_for_gone():
+    """The board would never take it back."""
+    silence = re.search(r"#define SILENCE \((\d+) \* SECOND\)", (MICRO / "peer.c").read_text())
+    assert silence is not None
+    assert int(silence[1]) > 4 * WAIT_PULSE
 
 
 @pytest.mark.nightly

@@ -200,7 +200,7 @@ class _Socket(ssl.SSLSocket):
     def send(self, data: ReadableBuffer, flags: int = 0) -> int:
         try:
             return super().send(data, flags)
-        except ssl.SSLWantReadError:
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):  # it is only busy
             raise
         except OSError:  # what the broker sent before it closed the connection can still be read
             with contextlib.suppress(OSError):

@@ -41,7 +41,7 @@ def final(cause: BaseException, *, code: str | None) -> bool:
             return not clock_behind(cause)
         case ssl.SSLError():
             name = alert_name(cause)
-            return bool(name) and name not in _BY_CLOCK  # the broker does not trust this client
+            return bool(name) and name not in _PASSING  # the broker does not trust this client
         case UnicodeError():
             return True  # the host name is unknown
         case _:
@@ -107,8 +107,12 @@ _REMEDIES = {
 }
 """Remedies by the reason of a broker for denying access; all reasons except the last are final."""
 
-_BY_CLOCK = frozenset({"CERTIFICATE_EXPIRED", "BAD_CERTIFICATE"})
-"""Alerts that may end by themselves: the clock of a broker may be wrong until its network is up."""
+_PASSING = frozenset({"CERTIFICATE_EXPIRED", "BAD_CERTIFICATE", "INTERNAL_ERROR", "BAD_RECORD_MAC"})
+"""Alerts whose reason may pass.
+
+The clock of a broker may be wrong until its network is up, it may lack memory or be away behind a proxy, and a link may
+change bits.
+"""
 
 _ALERTS = {
     "CERTIFICATE_REVOKED": (

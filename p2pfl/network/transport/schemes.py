@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -140,7 +140,7 @@ def opened(url: str, access: Access | None = None) -> Transport:
 ws, wss); correct the URL, or register one with p2pfl.transport.register
     """
     access = access or Access()
-    transport = find_opener(url)(url, access)
+    transport = find_opener(url)(url, replace(access, prefix=""))  # it may open the URL of another scheme
     return PrefixedTransport(transport, access.prefix) if access.prefix else transport
 
 

@@ -86,17 +86,21 @@ def test_a_peer_imports_no_code_that_the_policy_does_not_list(p2pfl, site):
     assert "evil" not in sys.modules
 
 
+@pytest.mark.parametrize("folder", ["", "data"])
 @pytest.mark.parametrize("kind", ["three.json", "evil:graph"])
-def test_the_policy_of_peers_that_a_graph_names_decides_which_code_runs(p2pfl, site, kind):
-    marker = site / "imported"
+def test_the_policy_of_peers_that_a_graph_names_decides_which_code_runs(p2pfl, site, monkeypatch, kind, folder):
+    marker, owned = site / "imported", site / folder
+    owned.mkdir(exist_ok=True)
+    if folder:
+        monkeypatch.setenv("P2PFL_DATA", str(owned))
     (site / "evil.py").write_text(f"open({str(marker)!r}, 'w')\n")
     names = ("north", "south", "west")
     edges = [{"source": names[number - 1], "target": names[number]} for number in range(3)]
     (site / "three.json").write_text(json.dumps({"nodes": [{"id": name} for name in names], "edges": edges}))
     for name in names:
-        (site / name).mkdir()
-        (site / name / "policy.toml").write_text(POLICY)
-        (site / name / "table.csv").write_bytes((site / "peer0.csv").read_bytes())
+        (owned / name).mkdir()
+        (owned / name / "policy.toml").write_text(POLICY)
+        (owned / name / "table.csv").write_bytes((site / "peer0.csv").read_bytes())
     changes = (f"topology.kind={kind}", "data.options.path={peer}/table.csv", "learning.loss=evil:f")
     said = p2pfl("run", "ward.toml", "--trust-code", *(each for change in changes for each in ("--set", change)))
     assert said.status == 2

@@ -1,15 +1,20 @@
 """TLS to a broker: certificates, private keys and clocks."""
 
 import asyncio
+import contextlib
 import re
+import socket
 import ssl
+import threading
 
 import pytest
 
 from p2pfl.core.errors import AccessError, BrokerError, TransportError
+from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
+from p2pfl.network.transport.reasons import final
 from refusals import refusal
 from waiting import DEADLINE
 
@@ -83,6 +88,54 @@ async def test_a_peer_whose_certificate_is_revoked_while_it_is_connected_ends_wi
         ada._connection.channel.abort()
         with pytest.raises(AccessError, match="as revoked; ask the operator"):
             await anext(ada)
+
+
+def test_a_socket_that_is_full_loses_nothing_of_what_has_arrived(certificates):
+    """A large model on its way out fills it, while messages of others come in."""
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(certificates.broker, certificates.broker_key)
+    here, there = socket.socketpair()
+    arrived, done = threading.Event(), threading.Event()
+
+    def serve():
+        with theirs.wrap_socket(there, server_side=True) as broker:
+            broker.sendall(b"news")
+            arrived.set()
+            done.wait(DEADLINE)
+
+    here.settimeout(DEADLINE)
+    there.settimeout(DEADLINE)
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        context = Address.parse("mqtts://127.0.0.1:8883").tls(certificates.ca, None, None)
+        with context.wrap_socket(here, server_hostname="127.0.0.1") as peer:
+            assert arrived.wait(DEADLINE)
+            peer.setblocking(False)
+            with contextlib.suppress(ssl.SSLWantWriteError):
+                while True:
+                    peer.send(bytes(2**14))
+            peer.settimeout(DEADLINE)
+            assert peer.recv(8) == b"news"
+    finally:
+        here.close()
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("reason", "ends"),
+    [
+        ("TLSV1_ALERT_INTERNAL_ERROR", False),  # of a broker without memory, or a proxy without a broker
+        ("SSLV3_ALERT_BAD_RECORD_MAC", False),  # of a link that changes bits
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", True),
+        ("TLSV1_ALERT_UNKNOWN_CA", True),
+    ],
+)
+def test_a_peer_tries_again_after_an_alert_that_refuses_nothing_of_its_own(reason, ends):
+    error = ssl.SSLError(ssl.SSL_ERROR_SSL, reason)
+    error.reason = reason
+    assert final(error, code=None) is ends
 
 
 async def test_files_that_their_owner_replaces_count_from_the_next_connection_on(certificates, tls_url, tmp_path):

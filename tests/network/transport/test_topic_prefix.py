@@ -15,6 +15,7 @@ from p2pfl.network.transport import Access, MemoryTransport, opened
 from p2pfl.network.transport.channel import Message, Will
 from p2pfl.network.transport.hardened import acl
 from p2pfl.network.transport.mqtt import MqttTransport
+from p2pfl.network.transport.schemes import SCHEMES
 from p2pfl.network.transport.topic_prefix import PrefixedTransport
 from waiting import DEADLINE
 
@@ -73,6 +74,18 @@ async def test_below_a_prefix_topics_filters_and_wills_are_those_of_a_broker_of_
             arrived.append(await anext(listener))
     assert [each.topic for each in arrived] == ["plant7/ada/news", "ada/news", "plant8/ada/news", "plant7/ada/state"]
     assert arrived[-1].data == b"dead"
+
+
+async def test_a_transport_that_wraps_another_scheme_has_the_prefix_once(monkeypatch):
+    monkeypatch.setitem(SCHEMES, "zlib+memory", lambda url, access: opened(url.removeprefix("zlib+"), access))
+    async with (
+        opened("zlib+memory://wrapped", Access(prefix="plant7/")).join("ada") as ada,
+        opened("memory://wrapped").join("listener") as listener,
+        asyncio.timeout(DEADLINE),
+    ):
+        await listener.subscribe("#")
+        await ada.publish("ada/news", b"hello")
+        assert (await anext(listener)).topic == "plant7/ada/news"
 
 
 async def test_peers_of_different_prefixes_do_not_meet():
