@@ -4,14 +4,16 @@ import importlib
 import importlib.metadata
 import importlib.resources
 import importlib.util
+import multiprocessing
 import pickle
 import py_compile
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
 from p2pfl.experiment.file.own_code import accept, code_digests, own_code
-from p2pfl.experiment.file.own_modules import call_with, finders, search
+from p2pfl.experiment.file.own_modules import finders, search
 
 FILES = {
     "ward_a.py": "import json, ward_b.losses\nWHO = 'accepted'\ndef later():\n    import ward_c\n    return ward_c\n",
@@ -35,6 +37,7 @@ def folder(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "path", [*sys.path])
     search(tmp_path)
     yield tmp_path
     for module in [module for module in sys.modules if module.startswith("ward_")]:
@@ -134,14 +137,34 @@ def test_a_mistake_in_a_module_is_the_error_of_its_import(folder):
 
 def test_another_process_finds_what_was_accepted_as_it_was(folder):
     accept(["ward_a"])
-    sent = pickle.dumps(finders())
+    sent = pickle.dumps(sys.path)
     sys.meta_path[:] = [each for each in sys.meta_path if each not in finders()]
     (folder / "ward_a.py").write_text("WHO = 'swapped'\n")
-    received, found = pickle.loads(sent), []  # noqa: S301 (we have made it)
-    call_with(received, found.append, "called")
-    assert found == ["called"]
+    assert pickle.loads(sent) == sys.path  # noqa: S301 (we have made it)
     assert importlib.import_module("ward_a").WHO == "accepted"
     assert own_code(["ward_a"]).folder == folder.resolve()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_of_a_library_find_what_was_accepted_as_it_was(folder, method):
+    accept(["ward_a"])
+    later = importlib.import_module("ward_a").later
+    (folder / "ward_a.py").write_text("def later(): raise SystemExit('swapped')\n")
+    (folder / "ward_c.py").write_text("raise SystemExit('swapped')\n")
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(1, context) as pool:  # which notices that a process has ended
+        assert pool.submit(_who, later).result(timeout=120) == "accepted, too"
+        assert pool.submit(_nested, method, later).result(timeout=120) == "accepted, too"
+
+
+def _who(later):
+    return later().WHO
+
+
+def _nested(method, later):
+    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+        return pool.submit(_who, later).result(timeout=120)
 
 
 @pytest.mark.usefixtures("folder")

@@ -5,6 +5,7 @@ The folder is not on Python's path, where its other modules, compiled files and 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
@@ -85,7 +86,7 @@ class _Loader(SourceFileLoader):
 
 
 def finders() -> list[OwnModules]:
-    """Return the finders of this process; another one that unpickles them finds the same modules."""
+    """Return the finders of this process."""
     return [each for each in sys.meta_path if isinstance(each, OwnModules)]
 
 
@@ -93,12 +94,27 @@ def search(folder: Path, *, preferred: bool = False) -> None:
     """Look for own modules in a folder, of which none can be imported before it is accepted."""
     if folder.resolve() not in {each.folder for each in finders()}:
         sys.meta_path.insert(0, OwnModules(folder.resolve(), preferred=preferred))
+    if not any(isinstance(each, _Carrier) for each in sys.path):
+        sys.path.append(_carry())
 
 
-def call_with(found: Sequence[OwnModules], function: Callable[..., object], *args: object) -> None:
-    """Call a function in a new process, which finds own modules as the process that has sent these finders does."""
-    del found  # unpickling them was enough; they come before arguments whose classes are in such modules
-    function(*args)
+class _Carrier(str):
+    """Entry of Python's path below which nothing is found, and which takes the finders to other processes.
+
+    A process that `multiprocessing` spawns receives the path before it unpickles anything else, such as arguments whose
+    classes are in own modules. So do those that libraries start, like the workers of a `DataLoader`.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Callable[..., _Carrier], tuple[list[OwnModules]]]:
+        """Return what makes this entry in another process, which unpickles the finders for it."""
+        return _carry, (finders(),)
+
+
+def _carry(found: Sequence[OwnModules] = ()) -> _Carrier:
+    del found  # unpickling them was enough
+    return _Carrier(f"{os.devnull}/modules of the user")
 
 
 def _restore(folder: Path, preferred: bool, accepted: dict[str, bytes], seen: dict[str, Sources]) -> OwnModules:  # noqa: FBT001

@@ -28,7 +28,6 @@ from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import write
 from p2pfl.experiment.approval import consent_problems
-from p2pfl.experiment.file.own_modules import call_with, finders
 from p2pfl.experiment.parts.peer_graph import peers_of
 from p2pfl.network.peer.launch import fork_server
 from p2pfl.plugins.study.study import NAMED_SETTINGS, Cell, Study, cells, name_setting, parse_budget, refuse, trust_none
@@ -154,7 +153,7 @@ def in_processes(
         while pending or running:
             while pending and len(running) < processes:
                 ours, theirs = context.Pipe()
-                process = context.Process(target=call_with, args=(finders(), _work, theirs, pending[0], function))
+                process = context.Process(target=_work, args=(theirs, pending[0], function))
                 process.start()
                 theirs.close()
                 running[ours] = pending.popleft(), process

@@ -31,7 +31,6 @@ from p2pfl.core.imports import without_working_directory
 from p2pfl.core.process import cores
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.composition import Composition
-from p2pfl.experiment.file.own_modules import call_with, finders
 from p2pfl.experiment.parts.peer_graph import load_graph
 from p2pfl.experiment.settings_rules import check
 from p2pfl.privacy.keys import KEY_BYTES, KeyedSource, SecretSource, SeededSource, Source
@@ -200,8 +199,7 @@ def _start_workers(
             context = multiprocessing.get_context("spawn")
             for rank in range(1, workers):
                 task = Task(str(path), rank, workers, experiment, follow, options)
-                args = (finders(), _work, task)
-                crew.processes.append(context.Process(target=call_with, args=args, daemon=True, name=f"p2pfl {rank}"))
+                crew.processes.append(context.Process(target=_work, args=(task,), daemon=True, name=f"p2pfl {rank}"))
                 with without_working_directory():
                     crew.processes[-1].start()
             crew.wait(store)

@@ -19,7 +19,6 @@ from p2pfl.algorithms import Statistics
 from p2pfl.core.errors import RunError
 from p2pfl.core.tensors import torch
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
-from p2pfl.experiment.file.own_modules import call_with, finders
 from p2pfl.experiment.swarm_agreement import directly, scale
 from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.launch.brokers import brokers, connect, password_warnings
@@ -75,8 +74,7 @@ class _Swarm:
         context = server.start()
         for names in groups:
             ours, theirs = context.Pipe()
-            args = (finders(), main, names, errand, theirs)
-            process = context.Process(target=call_with, args=args, name=names[0], daemon=True)
+            process = context.Process(target=main, args=(names, errand, theirs), name=names[0], daemon=True)
             process.start()
             theirs.close()
             self.processes[names] = process
