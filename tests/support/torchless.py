@@ -1,10 +1,7 @@
-"""Python without torch: peers in a process, environments of links to the packages of the tests, and their wheels."""
+"""Python without torch: environments of links to the packages of the tests, and their wheels."""
 
 import hashlib
-import json
-import os
 import re
-import subprocess
 import sys
 import sysconfig
 import venv
@@ -12,33 +9,8 @@ import zipfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import safetensors.torch
-
 import p2pfl
 from p2pfl.plugins.operate.bundles.packages import LOCKS
-
-PROGRAM = Path(__file__).with_name("torch_free.py")
-DEADLINE = 300.0
-
-
-def run_without_torch(tmp_path, jobs):
-    """Return the lines that a process without torch printed, and the tensors of each job."""
-    file = tmp_path / "jobs.json"
-    for number, job in enumerate(jobs):
-        job["result"] = str(tmp_path / f"{number}.safetensors")
-    file.write_text(json.dumps(jobs), "utf-8")
-    paths = os.pathsep.join([str(PROGRAM.parent), *sys.path])
-    done = subprocess.run(
-        [sys.executable, PROGRAM, str(file)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        env=os.environ | {"PYTHONPATH": paths},
-    )
-    assert done.returncode == 0, done.stderr
-    found = [safetensors.torch.load_file(job["result"]) for job in jobs if not {"refused", "runs"} & job.keys()]
-    return done.stdout.splitlines(), found
 
 
 def make_environment(folder):

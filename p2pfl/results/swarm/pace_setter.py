@@ -98,6 +98,9 @@ def _find_slow_link(rounds: Mapping[str, Sequence[Record]]) -> PaceSetter | None
     ends = [name for name in first.blockers if degree[name] == max(degree.values(), default=0)]
     if len(ends) > 2:
         return None
+    outside = {name: sum(name in names for peer, names in waits.items() if peer not in ends) for name in ends}
+    if min(outside.values()) == 0 and max(outside.values()) > 1:  # two others must agree
+        ends = [max(outside, key=outside.__getitem__)]  # only this one awaits the other end
     witnesses = [peer for peer, names in waits.items() if ends[0] in names]
     if len(ends) == len(witnesses) == 1:
         ends += witnesses  # either of the two may be slow, or lie

@@ -19,7 +19,7 @@ from p2pfl.results.saved_models import model_file
 from p2pfl.results.sent_rows import SentRow, keep_rows, read_row
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
-from torchless import run_without_torch as run
+from torch_free_process import run_without_torch as run
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from swarms import live
-from torchless import run_without_torch
+from torch_free_process import run_without_torch
 from vertical_experiments import LINEAR, PARTIES, changed
 
 pytestmark = pytest.mark.slow
