@@ -59,7 +59,7 @@ def records(awaited, *, training=0.1, waiting=9.0):
 @pytest.mark.parametrize("awaited_twice", ["cy", "ada"])
 def test_a_peer_for_which_all_wait_is_named_alone_though_it_waits_for_one_of_them(awaited_twice):
     others = sorted({"ada", "bob", "cy", "dan", "eve"} - {awaited_twice})
-    waits = {**dict.fromkeys(others, [awaited_twice]), awaited_twice: ["dan"]}
+    waits = {awaited_twice: ["dan"]} | {peer: [awaited_twice] for peer in others}
     setter = find_pace_setter(records(waits))
     assert setter.peer == awaited_twice
     assert "check its link" in setter.sentence
