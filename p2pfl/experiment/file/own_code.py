@@ -243,9 +243,9 @@ class _Finder(ModuleFinder):
         super().__init__(path=[str(folder)], excludes=[p2pfl.__name__])
         self.files: list[Path] = []
 
-    def load_module(self, fqname: str, fp: Any, pathname: str | None, file_info: tuple[str, str, str]) -> Any:
-        """Return a module that is read, not executed; one that is part of Python has no file."""
-        if pathname is not None:
+    def load_module(self, fqname: str, fp: Any, pathname: str, file_info: tuple[str, str, str]) -> Any:
+        """Return a module that is read, not executed."""
+        if pathname:  # built-in modules have none
             self.files.append(Path(pathname))
         return super().load_module(fqname, fp, pathname, file_info)
 
