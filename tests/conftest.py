@@ -14,6 +14,7 @@ from _pytest.doctest import DoctestItem, DoctestModule
 from hypothesis import settings
 
 import p2pfl
+from p2pfl.experiment.file.own_modules import AcceptedLoader
 
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS / "support"), str(TESTS)]  # support/swarms.py, worlds/world.py
@@ -104,6 +105,17 @@ def _spaced(cases, count):
 def _one_thread():
     """Peers of one process must not each start as many threads as there are cores."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _own_modules_of_a_test():
+    """What a test imports from folders of its own, and where it looks for it, is gone after it."""
+    path, finders = [*sys.path], [*sys.meta_path]
+    yield
+    sys.path[:], sys.meta_path[:] = path, finders
+    for name, module in [*sys.modules.items()]:
+        if isinstance(getattr(getattr(module, "__spec__", None), "loader", None), AcceptedLoader):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -60,7 +60,7 @@ class OwnModules(MetaPathFinder):
         inner = fullname.replace(".", "/")
         for name in (f"{inner}/__init__.py", f"{inner}.py"):
             if name in self.accepted:
-                loader = _Loader(fullname, str(self.folder / name), self.accepted[name])
+                loader = AcceptedLoader(fullname, str(self.folder / name), self.accepted[name])
                 spec = spec_from_file_location(fullname, loader.path, loader=loader)
                 if spec is not None and spec.submodule_search_locations is not None:
                     spec.submodule_search_locations = []  # no other finder looks for modules in it
@@ -69,7 +69,7 @@ class OwnModules(MetaPathFinder):
         return ModuleSpec(fullname, None, is_package=True) if is_package else None
 
 
-class _Loader(SourceFileLoader):
+class AcceptedLoader(SourceFileLoader):
     """Loader of a module from bytes, which neither reads nor writes compiled files."""
 
     def __init__(self, fullname: str, path: str, source: bytes) -> None:

@@ -288,6 +288,6 @@ def test_on_a_broker_that_permits_one_prefix_the_doctor_names_the_key_to_set(sit
         assert {f"{ROOT}/peer0/{place}" for place in ("state", "account", "pub/doctor", "in/peer0")} == {
             each.message.split(" on ")[1].split()[0].removeprefix(begin) for each in topics
         }
-        assert all("or set transport.prefix to the beginning" in each.message for each in topics)
+        assert all("or set transport.prefix to the prefix" in each.message for each in topics)
     assert sole(findings, "topics").message == f"this peer may publish and read below plant7/{ROOT}/peer0"
     assert {sole(findings, check).status for check in ("topics", "telemetry", "round trip")} == {"ok"}
