@@ -127,7 +127,7 @@ class Trace:
             again[self.owner[early]] = self.off[early]
             again[again == self.period] = NEVER
             leaves[self.owner[over]] += again[self.owner[over]]
-        return leaves
+        return np.minimum(leaves, NEVER)
 
     def next(self, now: int) -> int:
         """Return the next tick at which an interval begins."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from p2pfl.algorithms import Averaging
@@ -75,6 +75,7 @@ def test_where_nothing_takes_time_a_trace_counts_rounds():
     ).filter(lambda rows: any(off > on for _, on, off in rows)),
     st.integers(0, 200),
 )
+@example(rows=[(0, 0, 1)], now=0)  # always there
 def test_a_trace_is_the_union_of_its_intervals_over_and_over_again(rows, now):
     trace = Trace.of(*map(list, zip(*rows, strict=True)), peers=6)
     period, listed = max(off for *_, off in rows), {number for number, *_ in rows}
