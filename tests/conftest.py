@@ -108,8 +108,8 @@ def _one_thread():
 
 
 @pytest.fixture(autouse=True)
-def _own_modules_of_a_test():
-    """What a test imports from folders of its own, and where it looks for it, is gone after it."""
+def _no_imports_left():
+    """Forget what a test imports from folders of its own, and where it looks for it."""
     path, finders = [*sys.path], [*sys.meta_path]
     yield
     sys.path[:], sys.meta_path[:] = path, finders

@@ -40,7 +40,7 @@ MODEL_FAULTS = ("two models", "sample numbers")
 """Faults of what is learned: different models, and different numbers of samples, for half of the neighbours."""
 
 ADDED = 4.0
-"""What is added to one parameter of a model: a quarter of the largest parameter of a goal."""
+"""Number added to one parameter of a model: a quarter of the largest parameter of a goal."""
 
 NUMBERS = (0.0, 0.25, 3.0)
 """Factors of false numbers of samples; every other attempt, the number is beyond any bound."""
@@ -128,7 +128,7 @@ def _contradict(peer: Peer) -> None:
 
 
 class _SecondModels:
-    """What an insider sends to the deceived: chunks of other models, in the places of those for the rest.
+    """Messages of an insider to the deceived: chunks of other models, in the places of those for the rest.
 
     They are cut, signed, tagged and sealed as any; nobody has a chunk whose tags are for the others.
 
@@ -145,7 +145,7 @@ class _SecondModels:
         self.peer = peer
         self.cuts: list[tuple[_Cut, _Cut]] = []
         self.chunks: dict[tuple[int, int], Chunk] = {}
-        """By phase and sequence, the chunk for the deceived."""
+        """Chunks for the deceived, by phase and sequence."""
 
     def install(self) -> None:
         """Let the peer send two models in each gossip step."""

@@ -1,4 +1,4 @@
-"""What a device says whose certificate the operator has revoked."""
+"""A device whose certificate the operator has revoked says so."""
 
 import asyncio
 import shutil
@@ -37,7 +37,7 @@ def device(place):
 
 
 def found(device):
-    """What the doctor finds, by check."""
+    """Return the findings of the doctor by check."""
     how = {"peer": "peer1", "runs": device / "runs", "environment": {}}
     return {each.check: each for each in asyncio.run(examine(str(device / "plant.toml"), **how))}
 

@@ -1,4 +1,4 @@
-"""What a peer sends and receives while it waits for its neighbours, and how soon they meet once they appear."""
+"""A peer that waits for its neighbours sends and receives little, and meets them soon once they appear."""
 
 import asyncio
 from collections import Counter
@@ -63,7 +63,7 @@ class Waiting(Fleet):
         return connection.bytes_in + connection.bytes_out - before[0], self.broker.wire[name] - before[1]
 
     def have_met(self, *names):
-        """Whether these peers can read each other, and know of each other that they wait."""
+        """Return whether these peers can read each other, and know of each other that they wait."""
         for one, other in [*combinations(names, 2), *((b, a) for a, b in combinations(names, 2))]:
             peer = self.now[one]
             if peer.joined is None or self.now[other].joined is None:
