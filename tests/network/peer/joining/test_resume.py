@@ -1,6 +1,7 @@
 """Live peers that are killed and go on: all at once, one while the others wait, one while the others go on."""
 
 import asyncio
+import contextlib
 import errno
 import os
 
@@ -49,6 +50,16 @@ def models(ended):
 
 def apart(one, other):
     return max(float((one[name][key] - other[name][key]).abs().max()) for name in one for key in one[name])
+
+
+def checkpoints_of(peer, folder):
+    """Back up the checkpoints of a peer that runs; its newest becomes the one before, and is then read there."""
+    found = {}
+    for path in (folder / f"{peer}.state", folder / f"{peer}.previous.state"):
+        with contextlib.suppress(FileNotFoundError):
+            found[path] = path.read_bytes()
+    assert found
+    return found
 
 
 async def restarted(changes, folder, *, at):
@@ -219,9 +230,10 @@ async def test_who_has_older_checkpoints_than_the_others_goes_on_with_them_from_
         lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         lives.start()
         await lives.until(lambda now: now["peer3"].mailbox.gossip_step >= (3, 0))
-        older = {path: path.read_bytes() for path in tmp_path.glob("peer3.*state")}
+        older = checkpoints_of("peer3", tmp_path)
         await lives.until(lambda now: any(peer.mailbox.gossip_step >= (7, 0) for peer in now.values()))
         await lives.kill()
+        assert checkpoints_of("peer3", tmp_path) != older
         for path in tmp_path.glob("peer3.*state"):
             path.unlink()
         for path, data in older.items():  # a backup
