@@ -175,7 +175,8 @@ def _find_hidden(error: BaseException, module: str) -> tuple[Path, Path] | None:
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name or f"{module}.".startswith(f"{error.name}."):
         return None
-    for folder in (each.folder for each in sys.meta_path if isinstance(getattr(each, "folder", None), Path)):
+    folders = [getattr(each, "folder", None) for each in sys.meta_path]
+    for folder in (each for each in folders if isinstance(each, Path)):
         base = folder.joinpath(*error.name.split("."))
         for own in (base.with_name(f"{base.name}.py"), base):
             if own.resolve().is_relative_to(folder) and (own.is_file() or any(own.rglob("*.py"))):
