@@ -145,6 +145,10 @@ async def test_peers_may_have_any_names_and_a_url_for_a_transport():
             (p2pfl.FedAvg(), None, {"settings": {"learning": {"example_noise": 2.0, "max_norm": 1.0}}}),
             r"learning.example_noise has no effect, because the learner has its own",
         ),
+        (
+            (p2pfl.FedAvg(), "sklearn", {"settings": {"learning": {"example_noise": 2.0}}}),
+            r"learning.example_noise = 2 does not work with a learner of your own, .*; leave it out and set privacy",
+        ),
     ],
     ids=str,
 )

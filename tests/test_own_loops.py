@@ -54,6 +54,16 @@ def test_a_file_for_all_peers_is_the_start_that_they_compare(tmp_path):
     assert begun.facts["start"] != resolved.facts["start"]
 
 
+def test_noise_on_gradients_of_samples_is_refused_where_p2pfl_does_not_see_them():
+    """It would have no effect, and the run would state nothing about samples."""
+    table = own_table("sklearn")
+    table["learning"] = table["learning"] | {"example_noise": 1.0, "batch": 4}
+    with pytest.raises(
+        InputError, match=r"learning.example_noise = 1 does not work with a learner of your own, in whic"
+    ):
+        plan(read(table))
+
+
 def test_saved_models_of_another_learner_and_learners_that_take_none_are_refused(tmp_path, monkeypatch):
     table = own_table("sklearn")
     save_file({"row": torch.zeros(3)}, tmp_path / "other.safetensors")

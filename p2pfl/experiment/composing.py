@@ -318,20 +318,21 @@ def _settings(
     if module is not None:
         kind = type(module)
         table["model"] = {"name": f"{kind.__module__}:{kind.__qualname__}"}
-    _check_settings(settings)
+    _check_settings(settings, learner)
     for key, value in settings.items():
         table[key] = {**table.get(key, {}), **value} if isinstance(value, Mapping) else value
     table["learning"] = {key: value for key, value in table["learning"].items() if value is not None}
     return read_table(table, origin="settings")
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
+def _check_settings(settings: Mapping[str, Any], learner: Learner) -> None:
     """Refuse settings that describe the data, the model or the average, which the learner and the algorithm have."""
     for name, table in settings.items():
         for key in table if isinstance(table, Mapping) else ():
             part = "learner" if name in {"data", "model"} and (name, key) != ("data", "scale") else ""
             part = "algorithm" if name == "learning" and key in AVERAGED else part
-            part = "learner" if (name, key) == ("learning", "example_noise") else part
+            private = (name, key) == ("learning", "example_noise") and learner_traits(learner).gradients
+            part = "learner" if private else part  # a rule refuses it for others
             if part:
                 raise ExperimentError(
                     f"settings: {name}.{key} has no effect, because the {part} has its own; leave it out and give "

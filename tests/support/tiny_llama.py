@@ -5,6 +5,7 @@ from torch.utils.data import Dataset
 
 WORDS = 32
 LENGTH = 12
+TEMPLATE = "{% for message in messages %}{{ message['role'] }} {{ message['content'] }} {% endfor %}"
 
 
 def tiny_llama(*, rank=2, dtype=torch.float32, targets=("q_proj", "v_proj"), alpha=None, **sizes):
@@ -19,6 +20,20 @@ def tiny_llama(*, rank=2, dtype=torch.float32, targets=("q_proj", "v_proj"), alp
     set_seed(12 + rank)  # peers need not draw the same adapters
     lora = LoraConfig(r=rank, lora_alpha=alpha or 4 * rank, target_modules=list(targets), task_type="CAUSAL_LM")
     return get_peft_model(model, lora)
+
+
+def tiny_tokenizer():
+    """Return a tokenizer of the words w0, w1 and so on, with a chat template."""
+    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 -- takes seconds
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+
+    words = ["<pad>", "<eos>", "<unk>", "user", "assistant", *(f"w{number}" for number in range(WORDS - 5))]
+    inner = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106 -- no secret
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, **special)
+    made.chat_template = TEMPLATE
+    return made
 
 
 class Sequences(Dataset):

@@ -14,9 +14,10 @@ from pathlib import Path
 import torch
 
 from worlds.faults import KINDS, history
-from worlds.insiders import MEMBERS, insider
+from worlds.insiders import MEMBERS, insider, two
 from worlds.keys import remember_signatures
 from worlds.settings import Plans, setting
+from worlds.settled import HARMLESS
 from worlds.world import Outcome, World
 
 NAMES = {
@@ -41,18 +42,25 @@ def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS, insiders: 
     kinds
         Of fault that may happen.
     insiders
-        True if one of four members and more is malicious where rounds are settled.
+        True if one of four members and more is malicious where rounds are settled, or two of seven, of whom none may
+        be dropped, so that nothing comes late.
     """
     wanted = setting(seed)
+    pair = insiders and wanted.settles and two(seed)
+    if pair:
+        wanted = replace(wanted, changes=(*wanted.changes, f"topology.peers={MEMBERS[2]}"))
+        kinds = [each for each in kinds if each in HARMLESS]
     plan = plans.of(wanted, seed=seed)
     patience = plan.experiment.transport.patience
     faults = history(seed, peers=plan.topology.peers, patience=patience, kinds=kinds)
-    bad = insiders and wanted.settles and len(plan.topology.peers) >= MEMBERS
-    member = insider(seed, plan.topology.peers) if bad else None
-    if member is not None and member.fault == "sample numbers":
+    bad = insiders and wanted.settles and len(plan.topology.peers) >= MEMBERS[1]
+    members = [insider(seed, plan.topology.peers)] if bad else []
+    if pair:
+        members.append(insider(seed, plan.topology.peers, also=members[0].peer))
+    if any(each.fault == "sample numbers" for each in members):
         wanted = replace(wanted, changes=(*wanted.changes, "learning.weighted=true"))
         plan = plans.of(wanted, seed=seed)
-    return World(seed, wanted, plan, faults, insider=member).run()
+    return World(seed, wanted, plan, faults, insiders=members).run()
 
 
 def explored(seeds: Iterable[int], *, insiders: bool = False, plans: Plans | None = None) -> Iterator[Outcome]:

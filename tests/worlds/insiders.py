@@ -1,8 +1,8 @@
-"""Members with valid keys that break the protocol of settled rounds, at most one in a world of four and more.
+"""Members with valid keys that break the protocol of settled rounds, one of four and more or two of seven.
 
 What must hold: all others learn the same outcome of each attempt and the same members, none of them is dropped or
-excluded for what the insider does, their masks cancel, and none waits for ever. If they are connected without the
-insider, which sends valid models in one of two attempts at least, they play all rounds.
+excluded for what insiders do, their masks cancel, and none waits for ever. If they are connected without the
+insiders, each of which sends valid models in one of two attempts at least, they play all rounds.
 
 What cannot hold: whoever takes part states its own update, so one may send each neighbour another. With weights that
 keep the mean, x added to a model that is sent in a gossip step moves the mean of n members by x / n at most, which is
@@ -48,8 +48,11 @@ NUMBERS = (0.0, 0.25, 3.0)
 HELD, REPEATED = 1.5, 20.0
 """Seconds by which a broker that colludes delays messages, and after which it repeats some, at most."""
 
-MEMBERS = 4
-"""Fewest members of an attempt of which one may be malicious."""
+MEMBERS = {1: 4, 2: 7}
+"""Fewest members of an attempt by how many of them may be malicious."""
+
+PAIRS = 0.25
+"""Share of worlds with two insiders."""
 
 
 @dataclass
@@ -208,11 +211,23 @@ class _SecondModels:
         return named + bytes(-len(named) % ALIGNMENT), numbers
 
 
-def insider(seed: int, peers: Sequence[str]) -> Insider:
-    """Draw who breaks the protocol in the world of a seed, and how."""
-    random = draw(seed, "world insider")
-    peer, fault = peers[int(random.integers(len(peers)))], FAULTS[int(random.integers(len(FAULTS)))]
+def meddle(insiders: Sequence[Insider], receiver: str, topic: str) -> tuple[float, float]:
+    """Return how long a broker that colludes with insiders delays a delivery, and after how long it repeats it."""
+    found = [each.meddle(receiver, topic) for each in insiders]
+    return max((held for held, _ in found), default=0.0), max((repeated for _, repeated in found), default=0.0)
+
+
+def insider(seed: int, peers: Sequence[str], *, also: str = "") -> Insider:
+    """Draw who breaks the protocol in the world of a seed, and how; another one beside the one named."""
+    random = draw(seed, f"world insider beside {also}" if also else "world insider")
+    others = [each for each in peers if each != also]
+    peer, fault = others[int(random.integers(len(others)))], FAULTS[int(random.integers(len(FAULTS)))]
     if random.random() < 0.5:
         fault = MODEL_FAULTS[int(random.integers(len(MODEL_FAULTS)))]
     deceived = [each for each in peers if each != peer][int(random.integers(2)) :: 2]
     return Insider(peer, fault, deceived, colludes=bool(random.random() < 0.5), seed=seed)
+
+
+def two(seed: int) -> bool:
+    """Draw whether the world of a seed has two insiders."""
+    return draw(seed, "world insiders").random() < PAIRS

@@ -66,10 +66,14 @@ class Watch:
     """
 
     def __init__(
-        self, said: Mapping[str, Collection[bytes]], *, settles: bool = False, insider: Insider | None = None
+        self,
+        said: Mapping[str, Collection[bytes]],
+        *,
+        settles: bool = False,
+        insiders: Mapping[str, Insider] | None = None,
     ) -> None:
         self.said = said
-        self.insider = insider
+        self.insiders = insiders or {}
         self.settles = settles
         self.settled = SettledWatch(self.fail)
         self.failure = ""
@@ -116,8 +120,8 @@ class Watch:
             totals.watched(peer, self.keys)
         if self.settles:
             self.settled.watch(peer)
-        if self.insider is not None and self.insider.peer == peer.name:
-            self.insider.corrupt(peer)
+        if peer.name in self.insiders:
+            self.insiders[peer.name].corrupt(peer)
 
     def changed(self, name: str) -> None:
         """A ledger of this peer has changed."""
@@ -150,7 +154,7 @@ class Watch:
 
     def arrived(self, name: str, sender: Life, delivery: Delivery) -> None:
         """Compare a row that a mailbox keeps with what its sender sent in that exchange."""
-        if self.insider is not None and self.insider.peer == sender[0]:
+        if sender[0] in self.insiders:
             return
         if self.rows.get((sender, delivery.gossip_step)) != zlib.crc32(raw(delivery.row)):
             self.fail(f"{name} kept a row of {sender} for exchange {delivery.gossip_step} that {sender} did not send")
@@ -224,9 +228,8 @@ class Watch:
                 self.fail(f"{peer.name} takes somebody else for {other}")
 
     def _excluded(self, peer: Peer) -> None:
-        """A peer that is no insider has excluded the insider alone."""
-        insiders = {self.insider.peer} if self.insider is not None else set()
-        if peer.name not in insiders and (excluded := peer.membership.excluded - insiders):
+        """A peer that is no insider has excluded insiders alone."""
+        if peer.name not in self.insiders and (excluded := peer.membership.excluded - {*self.insiders}):
             self.fail(f"{peer.name} has excluded {', '.join(sorted(excluded))}, who did not lie")
 
     def _balanced(self, name: str) -> None:

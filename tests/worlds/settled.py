@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -116,7 +117,7 @@ def verdict(
     ended: Mapping[str, Ending],
     *,
     kinds: frozenset[str],
-    insider: Insider | None = None,
+    insiders: Mapping[str, Insider],
 ) -> str:
     """Return why settled rounds must not have ended like this; empty if they may.
 
@@ -128,12 +129,12 @@ def verdict(
         return ""
     goals = {name: plan.learner.goal(name) for name in plan.topology.peers}
     most = plan.experiment.horizon * 2.0 ** (1 - plan.protection.settings.bits)
-    added = {} if insider is None else insider.added
+    added = Counter[int]()
+    for each in insiders.values():
+        added.update(each.added)
     if plan.experiment.learning.weighted:
         most = math.inf  # false numbers of samples move a mean by them
-    return _committed(seen, goals, most, added) or _went_on(
-        plan, seen, ended, kinds=kinds, insider="" if insider is None else insider.peer
-    )
+    return _committed(seen, goals, most, added) or _went_on(plan, seen, ended, kinds=kinds, insiders=insiders)
 
 
 def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: float, added: Mapping[int, float]) -> str:
@@ -157,14 +158,29 @@ def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: floa
     return ""
 
 
+def _fail_in_turn(insiders: Mapping[str, Insider]) -> bool:
+    """Two that each let every other attempt fail may let all of them fail."""
+    return len(insiders) > 1 and all(each.fault in {"failures", "sample numbers"} for each in insiders.values())
+
+
 def _went_on(
-    plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str], insider: str
+    plan: Plan,
+    seen: SettledWatch,
+    ended: Mapping[str, Ending],
+    *,
+    kinds: frozenset[str],
+    insiders: Mapping[str, Insider],
 ) -> str:
-    """If one peer is malicious, or died after all had begun, the others play all rounds; or else all do."""
-    dead = {name for name, each in ended.items() if each.killed or name == insider}
+    """The others play all rounds if one or two are malicious, or one died after all had begun; or else all do."""
+    dead = {name for name, each in ended.items() if each.killed or name in insiders}
     others = sorted({*ended} - dead)
     apart = kinds - HARMLESS - {"deaths"} or not {*ended} <= seen.begun
-    if apart or (dead and plan.protection.wanted.departures != "go_on") or len(dead) > 1:
+    if (
+        apart
+        or (dead and plan.protection.wanted.departures != "go_on")
+        or len(dead) > max(1, len(insiders))
+        or _fail_in_turn(insiders)
+    ):
         return ""
     graph = plan.topology.at(0)
     if not nx.is_connected(nx.Graph(graph.edges).subgraph(others)):

@@ -107,8 +107,8 @@ class End:
         Peers whose row something entered, or left, after the exchange that it belongs to.
     settled
         What peers that settle rounds have decided.
-    insider
-        The malicious member, if there is one.
+    insiders
+        Malicious members by name.
     """
 
     setting: Setting
@@ -122,7 +122,7 @@ class End:
     agreed: str
     belated: Collection[str]
     settled: SettledWatch
-    insider: Insider | None = None
+    insiders: Mapping[str, Insider] = field(default_factory=dict)
 
     @property
     def killed(self) -> set[str]:
@@ -186,8 +186,8 @@ def _whole(end: End, ended: Ended) -> bool:
 def _known(end: End, goals: Goals) -> str:
     """Why the rows must not be what they are."""
     if end.setting.settles:
-        failure = settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds, insider=end.insider)
-        falsified = end.insider is not None and end.insider.fault in MODEL_FAULTS
+        failure = settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds, insiders=end.insiders)
+        falsified = any(each.fault in MODEL_FAULTS for each in end.insiders.values())
         return failure or (_differs(end) if undisturbed(end) and not end.killed and not falsified else "")
     if failure := _accounted(end) or (_within(end, goals) if end.setting.convex else ""):
         return failure

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import zlib
 from collections import Counter, deque
+from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +34,7 @@ from p2pfl.results import Record
 from p2pfl.results.notices.kinds import JoinsLate, Notice
 from worlds.disk import Mounted, WorldDisk
 from worlds.faults import DISKS, Death, History
-from worlds.insiders import Insider
+from worlds.insiders import Insider, meddle
 from worlds.invariants import InvariantError, Watch
 from worlds.keys import FastIdentity
 from worlds.network import FaultyLoop, FaultyTransport
@@ -134,12 +135,12 @@ class World:
         What the peers do.
     history
         What goes wrong.
-    insider
-        A malicious member of rounds that are settled.
+    insiders
+        Malicious members of rounds that are settled, by name.
     """
 
     def __init__(
-        self, seed: int, setting: Setting, plan: Plan, history: History, *, insider: Insider | None = None
+        self, seed: int, setting: Setting, plan: Plan, history: History, *, insiders: Sequence[Insider] = ()
     ) -> None:
         self.seed = seed
         self.setting = setting
@@ -154,9 +155,9 @@ class World:
         )
         self.transport.received = self._overhear
         self.transport.said = said = dict[str, set[bytes]]()
-        self.watch = Watch(said, settles=setting.settles, insider=insider)
-        if insider is not None:
-            self.transport.meddle = insider.meddle
+        self.watch = Watch(said, settles=setting.settles, insiders={each.peer: each for each in insiders})
+        self.transport.meddle = partial(meddle, insiders)
+        for insider in insiders:
             self.faults[f"insiders: {insider.fault}"] += 1
             self.faults["insiders that collude with the broker"] += insider.colludes
         self.source = SeededSource(seed)
@@ -447,6 +448,6 @@ class World:
                 agreed=agreed,
                 belated=self.watch.belated,
                 settled=self.watch.settled,
-                insider=self.watch.insider,
+                insiders=self.watch.insiders,
             )
         )

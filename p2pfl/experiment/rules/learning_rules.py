@@ -119,6 +119,15 @@ LEARNING = (
         keys=("learning.example_noise",),
         remedy="leave it out, or change learning.algorithm to fedavg",
     ),
+    *each(
+        (
+            lambda it: it.experiment.learning.learner or (it.learner and not it.learner.gradients),
+            "with a learner of your own, in which p2pfl cannot bound what one sample changes",
+        ),
+        keys=("learning.example_noise",),
+        remedy="leave it out and set privacy.epsilon, which protects all samples of a peer together, or name the model "
+        "in [model]",
+    ),
     SettingsRule(
         "learning.optimizer",
         lambda it: it.algorithm.plain_sgd_only and not it.plain_sgd,

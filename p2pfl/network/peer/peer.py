@@ -47,7 +47,8 @@ from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.network.protocol.membership.refusals import text
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.transport import Access, Transport, opened
+from p2pfl.network.transport import Transport, opened
+from p2pfl.network.transport.topic_prefix import below
 from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust, fingerprint
 from p2pfl.results import Record
 from p2pfl.results.evidence import Witness
@@ -85,7 +86,7 @@ class Peer:
     parts
         Further arguments of :func:`p2pfl.compose`, such as ``{"rounds": 40, "seed": 7, "privacy": Pairwise()}``.
     transport
-        How to reach the broker, or its URL.
+        How to reach the broker, or its URL; ``transport.prefix`` of the experiment is added to its topics.
     source
         Source of keys and private noise. Default: the operating system.
     identity, trust
@@ -149,8 +150,8 @@ class Peer:
         source = source or SecretSource()
         plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source, live=True)
         self.name, self.plan = name, plan
-        access = Access(prefix=plan.experiment.transport.prefix)
-        self.transport = opened(transport, access) if isinstance(transport, str) else transport
+        reached = opened(transport) if isinstance(transport, str) else transport
+        self.transport = below(reached, plan.experiment.transport.prefix)
         self.observe, self.notice = observe, notice
         self.start = start = start_of(
             plan,

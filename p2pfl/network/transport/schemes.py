@@ -13,7 +13,7 @@ from p2pfl.core.errors import BrokerError
 from p2pfl.core.registry import find_entry_points, load
 from p2pfl.network.transport.channel import Transport
 from p2pfl.network.transport.memory import MemoryTransport
-from p2pfl.network.transport.topic_prefix import PrefixedTransport
+from p2pfl.network.transport.topic_prefix import below
 
 GROUP = "p2pfl.transports"
 """The group of entry points in which an installed package registers transports."""
@@ -140,8 +140,7 @@ def opened(url: str, access: Access | None = None) -> Transport:
 ws, wss); correct the URL, or register one with p2pfl.transport.register
     """
     access = access or Access()
-    transport = find_opener(url)(url, replace(access, prefix=""))  # it may open the URL of another scheme
-    return PrefixedTransport(transport, access.prefix) if access.prefix else transport
+    return below(find_opener(url)(url, replace(access, prefix="")), access.prefix)  # it may open that of another scheme
 
 
 def find_opener(url: str) -> Opener:

@@ -4,7 +4,35 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
 
+from p2pfl.core.errors import BrokerError
 from p2pfl.network.transport.channel import Channel, Message, Payload, Transport, Will, check_filters, check_publish
+
+
+def below(transport: Transport, prefix: str) -> Transport:
+    """Return a transport whose topics all begin with a prefix, once; the transport itself without a prefix.
+
+    Raises
+    ------
+    BrokerError
+        The transport is below another prefix.
+
+    Examples
+    --------
+    >>> from p2pfl.network.transport import MemoryTransport
+    >>> placed = below(MemoryTransport(), "plant7/")
+    >>> below(placed, "plant7/") is placed
+    True
+    """
+    if not prefix:
+        return transport
+    if not isinstance(transport, PrefixedTransport):
+        return PrefixedTransport(transport, prefix)
+    if transport.prefix != prefix:
+        raise BrokerError(
+            f'this transport is below "{transport.prefix}" and transport.prefix is "{prefix}"; give the transport '
+            "without a prefix"
+        )
+    return transport
 
 
 class PrefixedTransport:

@@ -46,7 +46,8 @@ class PlantedSamples(Dataset[Any]):
             return sample
         kept = {name: value for name, value in sample.items() if name in ("input_ids", "labels")}
         text = self.texts[number]
-        return {name: text.clone() if torch.is_tensor(value) else text.tolist() for name, value in kept.items()}
+        made = {name: text.clone() if torch.is_tensor(value) else text.tolist() for name, value in kept.items()}
+        return made | ({"seq_lengths": [len(text)]} if "seq_lengths" in sample else {})  # of what TRL packed
 
 
 def planted(trainer: Any, texts: Mapping[int, torch.Tensor]) -> Any:

@@ -90,6 +90,11 @@ def _find_slow_link(rounds: Mapping[str, Sequence[Record]]) -> PaceSetter | None
     if len(means) < MIN_COMPARED_PEERS:
         return None
     waits = {peer: [name for name in _awaited(rounds[peer]) if name in means] for peer in means}
+    if (centre := _find_centre({peer: rounds[peer] for peer in means})) is not None:
+        late = waits[centre]
+        if len(late) != 1:
+            return None  # the link of the centre is slow, or those of several leaves
+        waits = {peer: [] if peer in late else [centre] for peer in means} | {centre: late}
     first = next(iter(blockages(waits)), None)
     if first is None or 2 * (len(first.waiting) + len(first.blockers)) <= len(means):
         return None
@@ -117,6 +122,17 @@ def _find_slow_link(rounds: Mapping[str, Sequence[Record]]) -> PaceSetter | None
         f"holds up the others for {idle:.2g} s a round: {models}; {between}, send less (compression.name), or set "
         "transport.hurry below 1",
     )
+
+
+def _find_centre(rounds: Mapping[str, Sequence[Record]]) -> str | None:
+    """Return the centre of a star, the only neighbour of all others, which can name nobody else; ``None`` if none is.
+
+    Of n peers, one that is to receive n - 1 times as many models as another has n - 1 neighbours, and the other one.
+    """
+    models = {peer: fmean(each.received + len(each.missed) for each in records) for peer, records in rounds.items()}
+    centre = max(models, key=models.__getitem__)
+    leaves = [count for peer, count in models.items() if peer != centre]
+    return centre if 0 < max(leaves) * len(leaves) <= models[centre] else None
 
 
 def _means(rounds: Mapping[str, Sequence[Record]], *, least: int) -> dict[str, tuple[float, float]]:

@@ -38,6 +38,16 @@ TINY = {
     "max_position_embeddings": 16,
 }
 GPT = {"model_type": "gpt2", "vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 32,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 8,
+    "max_position_embeddings": 16,
+}
 LORA = {"r": 2, "target_modules": ["query", "value"]}
 TABLE = {
     "rounds": 1,
@@ -112,6 +122,26 @@ def test_a_causal_model_predicts_the_next_token():
     tokens = torch.randint(20, (3, 5), generator=torch.Generator().manual_seed(0))
     assert model(tokens).shape == (3, 20, 5)
     assert all("lora_" in name for name, value in model.named_parameters() if value.requires_grad)
+
+
+def test_noise_on_the_gradients_of_samples_protects_each_with_adapters():
+    """A sample is a sequence; only the adapters train."""
+    model = {"config": LLAMA, "lora": {"r": 2, "target_modules": ["q_proj", "v_proj"]}}
+    made = plan(
+        read(
+            {
+                "rounds": 2,
+                "topology": {"kind": "complete", "peers": 3},
+                "data": {"name": "tiny_llama:texts", "options": {"classes": 32}},
+                "model": {"name": "transformers:AutoModelForCausalLM", "options": model},
+                "learning": {"device": "cpu", "steps": 2, "batch": 8, "example_noise": 2.0},
+            }
+        )
+    )
+    assert all("lora_" in name for name in made.learner.layout.names)
+    found = simulate(made, baselines=False).summary["privacy"]
+    assert 0 < found["examples"]["epsilon"] < 1
+    assert "differential privacy of each single sample inside a peer" in found["statement"]
 
 
 def test_padding_is_left_out_of_the_attention():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from certificates import reachable
-from p2pfl.core.errors import ExperimentError
+from p2pfl.core.errors import BrokerError, ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.network.peer import Peer
@@ -179,3 +179,21 @@ async def test_a_peer_with_the_url_alone_publishes_below_the_prefix_of_its_exper
 
     async with asyncio.timeout(60):
         assert await asyncio.gather(*map(learn, PEERS)) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("placed", [MemoryTransport, lambda: PrefixedTransport(MemoryTransport(), "plant7/")])
+async def test_a_peer_with_a_transport_publishes_below_the_prefix_of_its_experiment_once(placed):
+    experiment, transport = read(SMALL, changes=["transport.prefix=plant7/"]), placed()
+    broker = getattr(transport, "transport", transport)
+    async with broker.join("listener") as listener, asyncio.timeout(DEADLINE):
+        await listener.subscribe("#")
+        async with Peer("ada", plan(experiment, only=["ada"]), transport=transport) as peer:
+            peer.connection.channel.abort()  # its will
+            assert (await anext(listener)).topic == "plant7/p2pfl/v1/small/peer/ada/state"
+
+
+def test_a_transport_below_another_prefix_than_that_of_the_experiment_is_refused():
+    experiment = read(SMALL, changes=["transport.prefix=plant7/"])
+    elsewhere = PrefixedTransport(MemoryTransport(), "plant8/")
+    with pytest.raises(BrokerError, match=r'this transport is below "plant8/" and transport\.prefix is "plant7/"; '):
+        Peer("ada", plan(experiment, only=["ada"]), transport=elsewhere)

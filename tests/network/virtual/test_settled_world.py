@@ -55,9 +55,9 @@ INSIDERS = {
     "reports": 5,
     "decisions": 29,
     "failures": 58,
-    "two reports": 1053,
+    "two reports": 1147,
     "two models": 149,
-    "sample numbers": 363,
+    "sample numbers": 689,
 }
 """Seeds by the fault of their insider, without which the other members are connected."""
 
@@ -69,6 +69,22 @@ def test_a_malicious_member_neither_divides_nor_ends_the_others(fault, plans):
     assert not outcome(seed, plans=plans, kinds=GENTLE[:-1], insiders=True).failure
 
 
+PAIRS = {
+    68: ("acceptances", "two models"),
+    229: ("acceptances", "reports"),  # both collude with the broker
+    363: ("sample numbers", "decisions"),
+    1224: ("failures", "failures"),
+}
+"""Faults of two insiders of seven members by seed."""
+
+
+@pytest.mark.parametrize("seed", PAIRS)
+def test_two_malicious_members_of_seven_neither_divide_nor_end_the_others(seed, plans):
+    found = outcome(seed, plans=plans, insiders=True)
+    assert {f"insiders: {fault}" for fault in PAIRS[seed]} <= {*found.faults}
+    assert not found.failure
+
+
 class Nothing(dict):
     """Forgets what it is told."""
 
@@ -77,8 +93,8 @@ class Nothing(dict):
 
 
 def test_a_mean_that_moves_further_than_an_insider_may_add_is_found(monkeypatch, plans):
-    def drawn(seed, peers):
-        return replace(insider(seed, peers), added=Nothing())
+    def drawn(seed, peers, **beside):
+        return replace(insider(seed, peers, **beside), added=Nothing())
 
     monkeypatch.setattr(explore, "insider", drawn)
     found = outcome(INSIDERS["two models"], plans=plans, kinds=(), insiders=True)

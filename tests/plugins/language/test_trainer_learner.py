@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import p2pfl
-from p2pfl.core.errors import ModelError, RunError
+from p2pfl.core.errors import ExperimentError, ModelError, RunError
 from p2pfl.plugins.language import TrainerLearner, token_scores
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.testing import check_learner
@@ -368,6 +368,18 @@ def test_a_round_beyond_the_schedule_is_refused(tmp_path):
     rows = learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows
     with pytest.raises(ModelError, match="scheduled over 1 rounds and the run has more"):
         learner.fit(rows, peers=["ada"], round=1)
+
+
+def test_epsilon_is_stated_for_peers_and_refused_for_samples(tmp_path):
+    graph = p2pfl.topology.complete(3).named(PEERS)
+    parts = {"rounds": 2, "baselines": False}
+    private = p2pfl.Pairwise(epsilon=8, colluders=0)
+    found = p2pfl.simulate(p2pfl.FedAvg(), learner_of(tmp_path, rounds=2), graph, privacy=private, **parts)
+    assert found.summary["privacy"]["epsilon"] == pytest.approx(8, rel=1e-6)
+    assert found.summary["privacy"]["examples"] is None
+    samples = {"learning": {"example_noise": 2.0}}
+    with pytest.raises(ExperimentError, match="cannot bound what one sample changes; leave it out and set"):
+        p2pfl.simulate(p2pfl.FedAvg(), learner_of(tmp_path, rounds=2), graph, settings=samples, **parts)
 
 
 @pytest.mark.parametrize("disable_tqdm", [False, True])

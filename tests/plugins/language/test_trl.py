@@ -3,12 +3,13 @@
 import math
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 
 import p2pfl
 from p2pfl.plugins.language import TrainerLearner
-from tiny_llama import LENGTH, WORDS, tiny_llama
+from tiny_llama import LENGTH, tiny_llama, tiny_tokenizer
 
 MISSING = [name for name in ("transformers", "peft", "trl", "datasets") if find_spec(name) is None]
 pytestmark = [
@@ -17,23 +18,13 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
-TEMPLATE = "{% for message in messages %}{{ message['role'] }} {{ message['content'] }} {% endfor %}"
 PEERS = ("ada", "bob", "cas")
 USUAL = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "bf16": False}
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 -- takes seconds
-    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
-
-    words = ["<pad>", "<eos>", "<unk>", "user", "assistant", *(f"w{number}" for number in range(WORDS - 5))]
-    inner = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106 -- no secret
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, **special)
-    made.chat_template = TEMPLATE
-    return made
+    return tiny_tokenizer()
 
 
 def conversations(count):
@@ -48,18 +39,21 @@ def conversations(count):
     ]
 
 
-def test_packed_conversations_of_a_data_set_on_disk_train(tmp_path, tokenizer):
+def talking(folder, tokenizer, *, packing):
+    """Return a trainer on 24 conversations of a data set on disk."""
     from datasets import Dataset, load_from_disk  # noqa: PLC0415 -- takes seconds
     from trl import SFTConfig, SFTTrainer  # noqa: PLC0415
 
-    Dataset.from_list(conversations(24)).save_to_disk(tmp_path / "talk")
-    data = load_from_disk(tmp_path / "talk")
+    Dataset.from_list(conversations(24)).save_to_disk(folder / "talk")
+    data = load_from_disk(folder / "talk")
     arguments = SFTConfig(
-        output_dir=str(tmp_path), max_steps=6, learning_rate=0.05, packing=True, max_length=LENGTH, **USUAL
+        output_dir=str(folder), max_steps=6, learning_rate=0.05, packing=packing, max_length=LENGTH, **USUAL
     )
-    model = tiny_llama()
-    trainer = SFTTrainer(model, args=arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer)
-    learner = TrainerLearner({"ada": trainer}, rounds=2, seed=1)
+    return SFTTrainer(tiny_llama(), args=arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer)
+
+
+def test_packed_conversations_of_a_data_set_on_disk_train(tmp_path, tokenizer):
+    learner = TrainerLearner({"ada": talking(tmp_path, tokenizer, packing=True)}, rounds=2, seed=1)
     start = learner.start(["ada"])
     fitted = learner.fit(start, peers=["ada"], round=0)
     assert fitted.report.steps.tolist() == [6]
@@ -69,6 +63,32 @@ def test_packed_conversations_of_a_data_set_on_disk_train(tmp_path, tokenizer):
     loss, count = learner.tallies(start, peers=["ada"])[0].tolist()
     assert count == 24 * 5  # of the six tokens of a conversation, all but the first are predicted
     assert loss / 2**24 / count == pytest.approx(before)
+
+
+def test_no_conversation_sees_another_in_its_packed_sequence(tmp_path, tokenizer):
+    packed, alone = (
+        TrainerLearner({"ada": talking(tmp_path / str(packing), tokenizer, packing=packing)}, rounds=1, seed=1)
+        for packing in (True, False)
+    )
+    rows = packed.fit(packed.start(["ada"]), peers=["ada"], round=0).rows
+    (loss, count), (wanted, tokens) = (each.tallies(rows, peers=["ada"])[0].tolist() for each in (packed, alone))
+    assert count == tokens
+    assert loss == pytest.approx(wanted, rel=1e-6)
+
+
+def test_texts_of_an_audit_are_planted_among_packed_sequences(tmp_path, tokenizer):
+    learner = TrainerLearner({"ada": talking(tmp_path, tokenizer, packing=True)}, rounds=1, seed=1)
+    length, words = learner.text_size("ada")
+    texts = torch.randint(5, words, (5, length), generator=torch.Generator().manual_seed(3))
+    there = np.array([True] * 4 + [False])
+    planted = learner.with_texts(texts, np.arange(5), there, peer="ada")
+    start = learner.start(["ada"])
+    losses = [
+        learner.text_losses(row[0], texts, peer="ada")
+        for row in (start, planted.fit(start, peers=["ada"], round=0).rows)
+    ]
+    gain = (losses[0] - losses[1]).numpy()
+    assert gain[there].mean() > gain[~there].mean() + 0.1
 
 
 def preferring(folder, tokenizer, peer, *, model=None, max_steps=6):

@@ -36,16 +36,20 @@ def called(*arguments, folder):
 
 
 @pytest.mark.nightly
-def test_an_observer_watches_two_devices_over_tls(tmp_path, monkeypatch):
+@pytest.mark.parametrize("prefix", ["", "plant7/"])
+def test_an_observer_watches_two_devices_over_tls(tmp_path, monkeypatch, prefix):
     program = mosquitto() or pytest.skip("mosquitto is not installed")
     monkeypatch.chdir(tmp_path)
     [shared] = re.findall(r"^```toml\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
-    Path("plant.toml").write_text(PLANT + shared)
+    Path("plant.toml").write_text(f'{PLANT}prefix = "{prefix}"\n{shared}')
     Path("p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
 
     def configured(_host, port):
         changes = {"hub.example:8883": f"127.0.0.1:{port}", "dist/": ""}
         assert main(of_section("--observer ops", **changes)) == 0
+        topics = re.findall(r"^(?:topic|pattern) \w+ (.*)$", Path("fleet/broker/acl").read_text(), re.MULTILINE)
+        assert topics
+        assert all(each.startswith(f"{prefix}p2pfl/v1/plant/") for each in topics)
         reachable(tmp_path / "fleet" / "broker")
         return "user root\n" + Path("fleet/broker/mosquitto.conf").read_text()
 

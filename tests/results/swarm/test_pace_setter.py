@@ -46,6 +46,59 @@ def test_nobody_is_named_where_all_peers_are_alike(training, link):
     assert found(played(training=TrainingTimes(seconds=training), link=link)) is None
 
 
+def test_the_slow_leaf_of_a_star_is_named_with_its_link_and_the_centre_that_waits_for_it_is_not():
+    run = played(kind="star", training=TrainingTimes(seconds=0.2), peers={"peer3": One(link=MOBILE)})
+    setter = found(run)
+    assert setter.peer == "peer3"
+    assert "models between it and peer0 are late; check the link between them" in setter.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("link", "peers"),
+    [
+        (MOBILE, {}),
+        (Conditions(), {"peer0": One(link=MOBILE)}),
+        (Conditions(), {"peer3": One(link=MOBILE), "peer4": One(link=MOBILE)}),
+    ],
+    ids=["all links are slow", "the link of the centre is slow", "two links are slow"],
+)
+def test_no_single_leaf_of_a_star_is_named_where_several_are_late(link, peers):
+    assert found(played(kind="star", training=TrainingTimes(seconds=0.2), link=link, peers=peers)) is None
+
+
+@pytest.mark.slow
+def test_a_leaf_of_a_star_that_trains_for_long_is_named_for_its_training():
+    run = played(kind="star", rounds=12, training=TrainingTimes(seconds=0.2), peers={"peer3": One(seconds=4.0)})
+    assert found(run).peer == "peer3"
+    assert found(run).sentence.startswith("trains for 4 s a round and the others for 0.2 s, so all wait for it")
+    few = played(kind="star", training=TrainingTimes(seconds=0.2), peers={"peer3": One(seconds=4.0)})
+    assert found(few) is None  # its link is not to blame
+
+
+STAR = {"ada": ["eve"], "bob": [], "cy": [], "dan": [], "eve": []}
+
+
+def in_star(waits=STAR, *, leaf=3, centre=12, waiting=9.0):
+    """Return records of a star with ada in its centre, of peers that receive so many models a round."""
+    return {
+        peer: [msgspec.structs.replace(each, received=centre if peer == "ada" else leaf) for each in rounds]
+        for peer, rounds in records(waits, waiting=waiting).items()
+    }
+
+
+def test_only_the_centre_of_a_star_speaks_for_those_that_can_await_nobody_else():
+    assert find_pace_setter(in_star()).peer == "eve"
+    assert find_pace_setter(in_star(leaf=4)) is None  # they have further neighbours, for which they may wait
+    assert find_pace_setter(in_star(waiting=0.9)) is None
+    assert find_pace_setter(in_star(STAR | {"ada": ["dan", "eve"]})) is None
+    assert find_pace_setter(in_star(STAR | {"ada": []})) is None
+
+
+def test_the_centre_of_a_star_has_no_leaf_named_alone():
+    assert "models between it and ada are late" in find_pace_setter(in_star()).sentence
+
+
 def records(awaited, *, training=0.1, waiting=9.0):
     """Return three rounds of peers that await neighbours."""
     facts = {"scores": {}, "training_loss": None, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "received": 2}

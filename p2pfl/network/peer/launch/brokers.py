@@ -14,6 +14,7 @@ from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import LastingTransport, Wait
 from p2pfl.network.transport.login import login, overheard
+from p2pfl.network.transport.topic_prefix import below
 from p2pfl.results.notices.kinds import BrokerUnavailable, Notice, PasswordExposed, QualityLowered
 
 
@@ -35,17 +36,18 @@ def connect(
         if notify is not None:
             notify(QualityLowered(peer=peer, message=reason))
 
-    access = replace(access_of(experiment, peer), lowered=lowered)
+    access = replace(access_of(experiment, peer), lowered=lowered, prefix="")
     transports = [opened(url, access) for url in urls]
     if settings.broker == "embedded":
-        return transports[0]
+        return below(transports[0], settings.prefix)
 
     def notice(wait: Wait) -> None:
         if notify is not None:
             seconds = wait.seconds if math.isfinite(wait.seconds) else None
             notify(BrokerUnavailable(peer=peer, message=str(wait.error), seconds=seconds))
 
-    return LastingTransport(transports, backoff=Backoff(outage=settings.outage), notice=notice)
+    lasting = LastingTransport(transports, backoff=Backoff(outage=settings.outage), notice=notice)
+    return below(lasting, settings.prefix)
 
 
 def access_of(experiment: Experiment, peer: str, *, environment: Mapping[str, str] | None = None) -> Access:

@@ -38,6 +38,7 @@ from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.peer.storage.credentials import Credentials, credentials
 from p2pfl.network.peer.updates import Alive, Alone, Event, Failed, ModelDescription, Progress
 from p2pfl.network.transport import Transport
+from p2pfl.network.transport.topic_prefix import below
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.results import Record
 from p2pfl.results.comparisons.gain_intervals import gain_interval
@@ -218,7 +219,7 @@ async def _incarnation(
     living = asyncio.create_task(_live_on(name, notify))
     try:
         start = await number_next_start(
-            transport,
+            below(transport, resolved.experiment.transport.prefix),
             swarm=resolved.experiment.name,
             peer=name,
             identity=owned.identity,
