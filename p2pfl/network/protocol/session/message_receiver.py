@@ -179,7 +179,7 @@ class MessageReceiver:
             shared.membership.returning.discard(sender)
         reported = self.commits is not None and self.commits.active  # so nobody waits for this peer's models
         here, mine = (pulse.round, pulse.step), shared.mailbox.gossip_step
-        if pulse.waiting and (here <= mine if reported else here < mine):
+        if pulse.waiting and (pulse.round <= mine[0] if reported else here < mine):
             shared.timeouts.waits(sender, now=shared.now)
         messages = self.streams.reach(sender, pulse)
         if messages:

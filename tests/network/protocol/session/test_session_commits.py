@@ -222,6 +222,19 @@ def test_a_member_that_is_slow_is_not_doubted_before_the_timeout():
     assert set(map(len, four.answers.values())) == {1}
 
 
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_member_that_waits_for_others_is_not_slow_to_those_that_have_reported(step):
+    four = Swarm()
+    four.report("ada", "bob", "dan")
+    for _ in range(8):
+        for name in ("ada", "bob", "dan"):
+            four.ask(name, heartbeat("eve", step=step, waiting=True))
+        four.wait(2)
+    assert Prepare not in kinds(four.sent)
+    four.report("eve")
+    assert four.outcomes == alike(NAMES, Concluded(committed=True, members=NAMES))
+
+
 def test_what_a_member_reported_before_it_died_counts_and_is_forgotten_with_its_attempt():
     four = Swarm()
     four.dead.add("dan")
