@@ -53,6 +53,12 @@ class RunParts(TypedDict, total=False):
 AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction")
 """Settings of ``learning`` that an algorithm has itself."""
 
+TRAINED = (
+    *("optimizer", "rate", "options", "max_norm", "schedule", "batch", "epochs", "steps"),
+    *("learner", "loss", "augment", "metrics", "device", "dtype", "example_noise"),
+)
+"""Settings of ``learning`` that a learner has itself."""
+
 
 def compose(
     algorithm: Algorithm,
@@ -331,7 +337,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         for key in table if isinstance(table, Mapping) else ():
             part = "learner" if name in {"data", "model"} and (name, key) != ("data", "scale") else ""
             part = "algorithm" if name == "learning" and key in AVERAGED else part
-            part = "learner" if (name, key) == ("learning", "example_noise") else part
+            part = "learner" if name == "learning" and key in TRAINED else part
             if part:
                 raise ExperimentError(
                     f"settings: {name}.{key} has no effect, because the {part} has its own; leave it out and give "
