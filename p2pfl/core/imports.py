@@ -85,6 +85,13 @@ def import_callable(
     return function
 
 
+HUB = "huggingface.co"
+"""Where ``from_pretrained`` looks for a name that is no folder, again and again without a connection."""
+
+NO_FOLDER = "if it means a folder, that does not exist: correct it, and set HF_HUB_OFFLINE=1 to ask no hub"
+"""Remedy for a path that ``from_pretrained`` takes for a name of the hub."""
+
+
 @contextlib.contextmanager
 def translate_errors(
     reference: str, *, key: str, module: str = "", refused: type[P2PFLError] = InputError
@@ -113,7 +120,8 @@ def translate_errors(
         raise
     except Exception as error:
         reason = describe_error(error, module=module or reference.partition(":")[0])
-        raise refused(f"{key}: {reference} raised {reason}; fix it") from error
+        hub = isinstance(error, OSError) and HUB in str(error)
+        raise refused(f"{key}: {reference} raised {reason}; {NO_FOLDER if hub else 'fix it'}") from error
 
 
 def kind_of(value: object) -> str:
