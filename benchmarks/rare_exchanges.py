@@ -139,7 +139,9 @@ def ways(
         "start, 3 steps by pairs": (DiLoCo(three, overlap="start", **outer), pairs, None),
         "late, 2 fragments, 3 steps by pairs": (DiLoCo(three, fragments=2, overlap="late", **outer), pairs, None),
         "ring, 4 bits": (DiLoCo(three, **outer), ring, Quantise(4)),
-        "complete, top 2 % in 2 bits": (DiLoCo(one, **outer), complete, TopK(0.02)),
+        "complete, top 2 % in 2 bits": (DiLoCo(one, **outer), complete, TopK(0.02, bits=2)),
+        "pairs, 4 bits": (DiLoCo(one, **outer), pairs, Quantise(4)),
+        "pairs, top 10 % in 2 bits": (DiLoCo(one, **outer), pairs, TopK(0.1, bits=2)),
     }
 
 

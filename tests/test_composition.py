@@ -149,6 +149,13 @@ async def test_peers_may_have_any_names_and_a_url_for_a_transport():
             (p2pfl.FedAvg(), "sklearn", {"settings": {"learning": {"example_noise": 2.0}}}),
             r"learning.example_noise = 2 does not work with a learner of your own, .*; leave it out and set privacy",
         ),
+        *(
+            (
+                (p2pfl.FedAvg(), kind, {"settings": {"learning": {"consensus": False, key: value}}}),
+                rf"learning.{key} has no effect, because the learner has its own; leave it out and give it to the lea",
+            )
+            for kind, key, value in [(None, "rate", 0.5), ("sklearn", "batch", 8), ("sklearn", "dtype", "float64")]
+        ),
     ],
     ids=str,
 )

@@ -12,7 +12,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, lacks_moments
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
-from p2pfl.core.rows import Rows, to_device
+from p2pfl.core.rows import Rows, part_of, with_part
 from p2pfl.core.tensors import torch
 from p2pfl.core.traits import Traits
 
@@ -111,42 +111,32 @@ class DiLoCo(Local):
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round of local training, gossip and the outer step."""
         where = self.places(state.rows.shape[-1], round=round) if self.fragments > 1 else None  # [Q]
-        before, since = _part(state.rows, where), derived(lambda rows: _part(rows, where), state.public)  # [R, Q]
+        before, since = part_of(state.rows, where), derived(lambda rows: part_of(rows, where), state.public)  # [R, Q]
         arrives = lacks_moments(self, state, round=round)
         momentum = state.extra.get("momentum", torch.zeros_like(state.rows))  # [R, P]
         training = learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         if self.overlap == "none":
             fitted = await training
-            mixed = await self._mixed(net, _part(fitted.rows, where), since=since)
+            mixed = await self._mixed(net, part_of(fitted.rows, where), since=since)
         else:
             fitted, mixed = await train_while(learner, training, self._mixed(net, before, since=since))
-        after = _part(fitted.rows, where)  # [R, Q]
+        after = part_of(fitted.rows, where)  # [R, Q]
         change = after - before if self.overlap == "start" else mixed.rows - since.rows
         if arrives:
             change = torch.zeros_like(change)
-        step, part = self.step(change, _part(momentum, where))
-        extra = {"momentum": _with_part(momentum, part, where)}
+        step, part = self.step(change, part_of(momentum, where))
+        extra = {"momentum": with_part(momentum, part, where)}
         if self.overlap == "start":
             return State(mixed.rows + step, mixed, fitted.memory, extra, fitted.report)
         # not since + step, so that a step that is the change gives the average itself
         slow = derived(lambda rows: rows + (step - change), mixed)  # [R, Q]
-        public = slow if where is None else derived(partial(_with_part, where=where), state.public, slow)
+        public = slow if where is None else derived(partial(with_part, where=where), state.public, slow)
         if self.overlap == "none" or arrives:
             after = slow.rows
         elif round > 0:  # in the first round there was nothing to send
             after = torch.lerp(slow.rows, after, KEEP if self.keep is None else self.keep)
-        return State(_with_part(fitted.rows, after, where), public, fitted.memory, extra, fitted.report)
+        return State(with_part(fitted.rows, after, where), public, fitted.memory, extra, fitted.report)
 
     async def _mixed(self, net: Neighbourhood, rows: Rows, *, since: Public) -> Public:
         """Return the average of the models that peers release."""
         return (await self.gossip(net, await net.release(rows, since=since))).public
-
-
-def _part(rows: Rows, where: torch.Tensor | None) -> Rows:
-    """Return the numbers at some places, or all of them."""
-    return rows if where is None else rows.index_select(-1, to_device(where, rows.device))
-
-
-def _with_part(rows: Rows, part: Rows, where: torch.Tensor | None) -> Rows:
-    """Return rows with other numbers at some places, or at all of them."""
-    return part if where is None else rows.index_copy(-1, to_device(where, rows.device), part)

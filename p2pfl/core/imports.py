@@ -85,6 +85,13 @@ def import_callable(
     return function
 
 
+HUB = "huggingface.co"
+"""Where ``from_pretrained`` looks for a name that is no folder, again and again without a connection."""
+
+NO_FOLDER = "if it means a folder, that does not exist: correct it, and set HF_HUB_OFFLINE=1 to ask no hub"
+"""Remedy for a path that ``from_pretrained`` takes for a name of the hub."""
+
+
 @contextlib.contextmanager
 def translate_errors(
     reference: str, *, key: str, module: str = "", refused: type[P2PFLError] = InputError
@@ -113,7 +120,8 @@ def translate_errors(
         raise
     except Exception as error:
         reason = describe_error(error, module=module or reference.partition(":")[0])
-        raise refused(f"{key}: {reference} raised {reason}; fix it") from error
+        hub = isinstance(error, OSError) and HUB in str(error)
+        raise refused(f"{key}: {reference} raised {reason}; {NO_FOLDER if hub else 'fix it'}") from error
 
 
 def kind_of(value: object) -> str:
@@ -163,7 +171,25 @@ def _remedy(error: Exception, module: str) -> str:
         return f"fix {module}"
     if f"{module}.".startswith(f"{error.name}."):
         return "correct the name before the colon, or add the folder of the module to PYTHONPATH"
+    if (hidden := _find_hidden(error, module)) is not None:
+        return f"import {error.name} by a statement in {module}, or add {hidden[0]} to PYTHONPATH"
     return f"install {error.name}, or fix {module}"
+
+
+def _find_hidden(error: BaseException, module: str) -> tuple[Path, Path] | None:
+    """Return a searched folder of own modules, and what it has of the name of a missing module, or None.
+
+    A finder of own modules has a ``folder``, and finds in it only what statements import.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name or f"{module}.".startswith(f"{error.name}."):
+        return None
+    folders = [getattr(each, "folder", None) for each in sys.meta_path]
+    for folder in (each for each in folders if isinstance(each, Path)):
+        base = folder.joinpath(*error.name.split("."))
+        for own in (base.with_name(f"{base.name}.py"), base):
+            if own.resolve().is_relative_to(folder) and (own.is_file() or any(own.rglob("*.py"))):
+                return folder, own
+    return None
 
 
 def extra_library(name: str, *, extra: str, key: str, refused: type[P2PFLError] = InputError) -> ModuleType:
@@ -219,6 +245,8 @@ def describe_error(error: BaseException, *, module: str) -> str:
     'ValueError: too cold'
     """
     first = (str(error).splitlines() or [""])[0]
+    if (hidden := _find_hidden(error, module)) is not None:
+        first += f", because no statement imports {hidden[1]}"
     lines = [
         (frame.f_code, line)
         for frame, line in walk_tb(error.__traceback__)

@@ -264,6 +264,23 @@ def raw(row: torch.Tensor) -> memoryview:
     return memoryview(row.view(torch.uint8).numpy()) if row.numel() else memoryview(b"")  # type: ignore[arg-type]
 
 
+def part_of(rows: Rows, where: torch.Tensor | None) -> Rows:
+    """Return the numbers at some places ``[Q]``, or all of them if that is ``None``.
+
+    Examples
+    --------
+    >>> rows, where = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0, 2])
+    >>> with_part(rows, 2 * part_of(rows, where), where)
+    tensor([[2., 2., 6.]])
+    """
+    return rows if where is None else rows.index_select(-1, to_device(where, rows.device))
+
+
+def with_part(rows: Rows, part: Rows, where: torch.Tensor | None) -> Rows:
+    """Return rows with other numbers at some places, or at all of them; the counterpart of :func:`part_of`."""
+    return part if where is None else rows.index_copy(-1, to_device(where, rows.device), part)
+
+
 def scale_rows(rows: Rows, factor: float) -> Rows:
     """Return ``factor * rows`` in memory that may be written to.
 

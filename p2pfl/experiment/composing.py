@@ -53,6 +53,12 @@ class RunParts(TypedDict, total=False):
 AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction")
 """Settings of ``learning`` that an algorithm has itself."""
 
+TRAINED = (
+    *("optimizer", "rate", "options", "max_norm", "schedule", "batch", "epochs", "steps"),
+    *("learner", "loss", "augment", "metrics", "device", "dtype"),
+)
+"""Settings of ``learning`` that a learner has itself."""
+
 
 def compose(
     algorithm: Algorithm,
@@ -333,6 +339,7 @@ def _check_settings(settings: Mapping[str, Any], learner: Learner) -> None:
             part = "algorithm" if name == "learning" and key in AVERAGED else part
             private = (name, key) == ("learning", "example_noise") and learner_traits(learner).gradients
             part = "learner" if private else part  # a rule refuses it for others
+            part = "learner" if name == "learning" and key in TRAINED else part
             if part:
                 raise ExperimentError(
                     f"settings: {name}.{key} has no effect, because the {part} has its own; leave it out and give "

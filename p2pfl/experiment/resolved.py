@@ -213,7 +213,8 @@ class Plan:
         if self.codec is not None:
             options = self.experiment.compression.options
             even = all(weights.keeps_consensus for weights in self.weights)
-            played = Compressed(played, self.codec, options.get("gamma"), options.get("refresh"), even=even)
+            gamma, refresh = options.get("gamma"), options.get("refresh")
+            played = Compressed(played, self.codec, gamma, refresh, even=even, period=len(self.weights))
         name, size = type(self.algorithm).__name__, self.learner.layout.size
         return CheckedAlgorithm(played, name, size, count_extra(self.algorithm), self.learner.dtype)
 

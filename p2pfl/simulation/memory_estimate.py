@@ -29,6 +29,9 @@ COPIES_PER_STATE = 2.7
 PER_NEIGHBOUR: Mapping[str, int] = {"relay_sgd": 2}
 """Models that an algorithm keeps for each neighbour, by its name."""
 
+COPIES_PER_GRAPH = 2
+"""Models that compressed differences take for each further graph of a schedule."""
+
 BASELINE_COPIES = 6.5
 """Copies while every peer trains alone for comparison, beside those of the state."""
 
@@ -143,6 +146,8 @@ def copies(plan: Plan, *, baselines: bool) -> float:
     playing = least + COPIES_PER_STATE * (kept + for_each_neighbour)
     if plan.asked.mode.hides:
         playing += MASKED_COPIES
+    if plan.asked.codec is not None and plan.asked.codec.differences:
+        playing += COPIES_PER_GRAPH * (plan.topology.period - 1)
     if plan.validates:
         playing += 1  # the best models
     if baselines and not plan.protection.totals:

@@ -1,6 +1,6 @@
 """CHOCO as its paper writes it, with a copy of every neighbour at every peer, and what compression leaves alone."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
@@ -54,8 +54,8 @@ def everybody(_round):
     return torch.ones(8, dtype=torch.bool)
 
 
-def averaging(steps=1, **settings):
-    return FedAvg(Averaging(GRAPH.peers, SEED, Gossip(steps), **({"weighted": False} | settings)))
+def averaging(steps=1, graph=GRAPH, **settings):
+    return FedAvg(Averaging(graph.peers, SEED, Gossip(steps), **({"weighted": False} | settings)))
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ class Gossiping(Inline):
 
     def __init__(self, rows):
         learner = quadratics([0.0] * 8, [0.0] * 8, rate=0.0, steps=0)
-        super().__init__(learner, present=everybody, clock=lambda: 0.0)
+        super().__init__(learner, present=lambda _: torch.ones(len(rows), dtype=torch.bool), clock=lambda: 0.0)
         self.state = State(rows, Public(torch.zeros_like(rows)))
 
     async def fit(self, rows, **settings):
@@ -355,3 +355,140 @@ def test_peers_learn_over_a_tenth_of_the_numbers():
     losses = [learner.evaluate(state.rows, peers=GRAPH.peers)["loss"].mean() for state in states[::20]]
     assert all(later < earlier for earlier, later in pairwise(losses))
     assert losses[-1] < 0.5 * before
+
+
+# ---------------------------------------------------------------------- graphs that take turns
+
+PAIRS = topology.base(8)
+SCHEDULES = {
+    "pairs": PAIRS,
+    "random pairs": topology.epidemic_oracle(8, degree=1, period=3, seed=1),
+    "random neighbours": topology.epidemic_oracle(8, degree=3, period=2, seed=1),
+    "one-way": topology.one_peer_exponential(8),
+    "trees": topology.double_binary_tree(8),
+}
+
+
+def weights(schedule, gossip_step):
+    return torch.from_numpy(topology.metropolis(schedule.at(gossip_step)).matrix.toarray())
+
+
+@pytest.mark.sampled(fast=2, all=25)
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+@TRACKED
+def test_each_graph_of_a_schedule_has_a_choco_of_its_own(schedule, codec):
+    federation = wine(PAIRS.peers)
+    learner, model = classifier(federation, batch=8, steps=1)
+    gamma, rounds = 0.3, 2 * schedule.period + 1
+    states = play(Compressed(Choco(Gossip(2)), codec, gamma, period=schedule.period), learner, schedule, rounds=rounds)
+    x = learner.start(PAIRS.peers)
+    copies = [[[x[j].clone() for j in range(8)] for _ in range(8)] for _ in range(schedule.period)]  # what i has of j
+    for round in range(rounds):
+        x = x - RATE * gradients(model, federation, x, round=round)
+        for step in range(2):
+            here, w = copies[(round + step) % schedule.period], weights(schedule, round + step)
+            for j, peer in enumerate(PAIRS.peers):
+                q = encode_rows(codec, (x[j] - here[j][j])[None], at=At((peer,), round, step))[0][0]
+                for i in range(8):
+                    here[i][j] = here[i][j] + q
+            moved = [sum(w[i, j] * (here[i][j] - here[i][i]) for j in range(8)) for i in range(8)]
+            x = x + gamma * torch.stack(moved)
+        assert (states[round + 1].rows - x).abs().max() < 1e-10
+
+
+def test_a_first_meeting_of_two_is_the_step_of_sparseloco():
+    pair, start = topology.complete(2), torch.tensor([[1.0, 1.0, 1.0, 1.0]] * 2, dtype=torch.float64)
+    changes = torch.tensor([[0.5, -4.0, 0.25, 2.0], [8.0, -2.0, 1.0, 0.125]], dtype=torch.float64)
+    sent = torch.tensor([[0.0, -4.0, 0.0, 2.0], [8.0, -2.0, 0.0, 0.0]], dtype=torch.float64)  # the two largest
+    left = torch.tensor([[0.5, 0.0, 0.25, 0.0], [0.0, 0.0, 1.0, 0.125]], dtype=torch.float64)  # accumulators
+    step = torch.tensor([4.0, -3.0, 0.0, 1.0], dtype=torch.float64)  # the mean of what was sent, at outer rate 1
+    before, learner = State(start + changes, Public(start)), Gossiping(start)
+    algorithm = Compressed(averaging(graph=pair), TopK(0.5), 1.0, period=2)
+    after = run_without_loop(algorithm.round(before, learner, stack(pair), 0))
+    assert torch.equal(after.rows, start + step + left)
+    assert torch.equal(after.extra["copies"], start + sent)
+    assert torch.equal(after.extra["sums"], start + step)
+    assert torch.equal(after.extra["copies 1"], start)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A codec that notes what it leaves of each row."""
+
+    codec: TopK
+    left: list = field(default_factory=list)
+
+    def __getattr__(self, name):
+        return getattr(self.codec, name)
+
+    def decode(self, *args, **settings):
+        self.left.append(self.codec.decode(*args, **settings))
+        return self.left[-1]
+
+
+@pytest.mark.parametrize("bits", [None, 2])
+@settings(FEW)
+@given(seed=st.integers(0, 10**6))
+def test_what_was_sent_to_a_partner_and_what_was_left_out_are_all_of_the_way_from_the_start(bits, seed):
+    rows = torch.randn(8, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    codec, learner = Noted(TopK(0.1, bits=bits)), Gossiping(rows)
+    algorithm, state = Compressed(averaging(), codec, period=3), learner.state
+    for round in range(7):
+        before = state.rows
+        state = run_without_loop(algorithm.round(state, learner, stack(PAIRS, round=round), round))
+        assert (state.rows.mean(0) - rows.mean(0)).abs().max() < 1e-13
+        graph = round % 3
+        told = sum(codec.left[graph::3])
+        accumulator = before - state.extra[f"copies {graph}" if graph else "copies"]
+        assert (told + accumulator - before).abs().max() < 1e-12  # they start at zero
+
+
+def test_a_codec_that_loses_nothing_is_the_plain_schedule():
+    learner, _ = classifier(wine(PAIRS.peers), batch=8)
+    for schedule in SCHEDULES.values():
+        weighted = averaging(2, weighted=True, mean_samples=17.0)
+        plain = play(weighted, learner, schedule, rounds=5)[-1].rows
+        lossless = Compressed(weighted, TopK(1.0), 1.0, period=schedule.period)
+        assert (play(lossless, learner, schedule, rounds=5)[-1].rows - plain).abs().max() < 1e-12
+
+
+@pytest.mark.slow
+@TRACKED
+def test_gossip_by_pairs_under_compression_ends_at_the_mean_exactly(codec):
+    rows = torch.randn(8, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    learner = Gossiping(rows)
+    state, algorithm = learner.state, Compressed(averaging(), codec, period=3)
+    for round in range(2500):
+        state = run_without_loop(algorithm.round(state, learner, stack(PAIRS, round=round), round))
+    assert (state.rows - rows.mean(0)).abs().max() < 1e-9
+
+
+@pytest.mark.slow
+def test_a_refresh_repairs_what_is_missing_from_the_sums_of_all_graphs():
+    rows = torch.randn(8, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    def apart(refresh):
+        learner, lossy = Gossiping(rows), Faults(loss=0.3)
+        state, algorithm = learner.state, Compressed(averaging(), Quantise(8), 0.5, refresh, period=3)
+        for round in range(400):
+            faults = lossy if round < 90 else None
+            state = run_without_loop(algorithm.round(state, learner, stack(PAIRS, round=round, faults=faults), round))
+        return float((state.rows - state.rows.mean(0)).abs().max())
+
+    assert apart(None) > 1e-3
+    assert apart(60) < 1e-9
+
+
+@pytest.mark.parametrize("codec", [Quantise(4), TopK(0.2, bits=2)], ids=["4 bits", "top 20 % in 2 bits"])
+def test_rare_exchanges_by_pairs_learn_as_much_from_few_bits(codec):
+    learner, _ = classifier(wine(PAIRS.peers), batch=8, rate=0.05)
+
+    def loss(algorithm):
+        rows = play(algorithm, learner, PAIRS, rounds=30)[-1].rows
+        return float(learner.evaluate(rows, peers=PAIRS.peers)["loss"].mean())
+
+    plain = DiLoCo(global_rate=0.7, momentum=0.5)
+    begun = float(learner.evaluate(learner.start(PAIRS.peers), peers=PAIRS.peers)["loss"].mean())
+    reached = loss(plain)
+    assert reached < 0.5 * begun
+    assert loss(Compressed(plain, codec, period=3)) < reached + 0.05 * (begun - reached)

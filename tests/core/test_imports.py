@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from p2pfl.core.errors import DataError, InputError, ModelError
-from p2pfl.core.imports import describe_error, extra_library, import_callable, pause_collection
+from p2pfl.core.imports import describe_error, extra_library, import_callable, pause_collection, translate_errors
 
 CLINIC = """
 def patients():
@@ -208,3 +208,16 @@ def test_a_collector_that_was_off_stays_off_and_one_that_was_on_is_on_after_an_e
     with pause_collection():
         pass
     assert not gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (OSError("no connection to 'https://huggingface.co' to load the files"), "does not exist: .*HF_HUB_OFFLINE=1"),
+        (OSError("the disk is full"), "fix it$"),
+    ],
+)
+def test_a_missing_folder_that_was_looked_for_in_a_hub_is_named(error, remedy):
+    said = rf"^learning\.learner: own:make raised .*; .*{remedy}"
+    with pytest.raises(InputError, match=said), translate_errors("own:make", key="learning.learner"):
+        raise error

@@ -12,6 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
+from p2pfl.core.errors import InputError, ModelError
+from p2pfl.core.imports import import_callable
 from p2pfl.experiment.file.own_code import accept, code_digests, own_code
 from p2pfl.experiment.file.own_modules import finders, search
 
@@ -165,6 +167,77 @@ def _who(later):
 def _nested(method, later):
     with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
         return pool.submit(_who, later).result(timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("called", "missing", "file"),
+    [
+        ("ward_unused", "ward_unused", "ward_unused.py"),
+        ("ward_plain.inner.more", "ward_plain", "ward_plain"),
+        ("ward_b.unused", "ward_b.unused", "ward_b/unused.py"),
+    ],
+)
+def test_a_module_that_no_statement_imports_is_named_with_what_to_do(folder, called, missing, file):
+    (folder / "ward_a.py").write_text(f"import importlib, ward_b\nimportlib.import_module('ward' + '{called[4:]}')\n")
+    accept(["ward_a"])
+    with pytest.raises(ModelError) as caught:
+        import_callable("ward_a:M", refused=ModelError)
+    assert str(caught.value) == (
+        f"\"ward_a:M\" cannot be imported (ModuleNotFoundError: No module named '{missing}', because no statement "
+        f"imports {folder / file} (in <module>, line 2 of ward_a)); import {missing} by a statement in ward_a, or add "
+        f"{folder} to PYTHONPATH"
+    )
+
+
+def test_nor_is_one_named_that_a_statement_imports_in_vain(folder, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "other.py"
+    outside.write_text("")
+    (folder / "ward_linked.py").symlink_to(outside)
+    (folder / "ward_a.py").write_text("import ward_linked\n")
+    accept(["ward_a"])
+    with pytest.raises(
+        ModelError, match=r"No module named 'ward_linked' \(in <module>, line 1 of ward_a\)\); install "
+    ):
+        import_callable("ward_a:M", refused=ModelError)
+
+
+@pytest.fixture
+def installed(tmp_path_factory, monkeypatch):
+    """A folder of installed packages that has modules with names of own ones."""
+    site = tmp_path_factory.mktemp("python") / "site-packages"
+    for name in ("ward_a.py", "ward_b/__init__.py", "ward_b/losses.py", "ward_c.py"):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("WHO = 'installed'\ndef later(): return 0\n")
+    monkeypatch.syspath_prepend(site)
+    return site
+
+
+@pytest.mark.parametrize(("named", "file"), [("ward_a", "ward_a.py"), ("ward_b.losses", "ward_b/losses.py")])
+def test_an_own_module_with_the_name_of_an_installed_one_is_refused_with_both_files(folder, installed, named, file):
+    with pytest.raises(InputError) as caught:
+        accept([named])
+    assert str(caught.value) == (
+        f"{folder / file} has the name of the installed {installed / file}, which Python would import; rename it, or "
+        "the folder that it is in"
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_so_is_an_own_module_that_another_imports_by_a_statement(installed):
+    for name in ("ward_a.py", "ward_b/__init__.py", "ward_b/losses.py"):
+        (installed / name).unlink()
+    (installed / "ward_b").rmdir()
+    with pytest.raises(InputError, match=r"ward_c\.py has the name of the installed "):
+        accept(["ward_a"])
+
+
+def test_a_copy_of_the_installed_module_and_a_folder_of_data_are_no_clash(folder, installed):
+    for name in ("ward_a.py", "ward_c.py"):
+        (folder / name).write_bytes((installed / name).read_bytes())
+    (folder / "ward_b" / "losses.py").unlink()
+    accept(["ward_a", "ward_b.losses"])
+    assert importlib.import_module("ward_a").WHO == "installed"
+    assert importlib.import_module("ward_b.losses").WHO == "installed"
 
 
 @pytest.mark.usefixtures("folder")

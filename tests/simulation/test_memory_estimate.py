@@ -73,6 +73,12 @@ def test_models_that_an_algorithm_keeps_for_each_neighbour_take_memory():
     assert found == pytest.approx(memory_estimate.COPIES + 2 * 1.6 * memory_estimate.COPIES_PER_STATE)
 
 
+def test_differences_take_two_models_for_each_further_graph_of_a_schedule():
+    pairs = {"topology": {"kind": "base", "degree": 1, "peers": 8}}
+    plain = memory_estimate.copies(planned(**pairs), baselines=False)
+    assert memory_estimate.copies(planned(**pairs, compression={"name": "quantise"}), baselines=False) == plain + 4
+
+
 def test_every_algorithm_with_further_states_is_in_the_catalogue():
     assert {*STATES, *memory_estimate.PER_NEIGHBOUR} <= set(ALGORITHMS.places)
 

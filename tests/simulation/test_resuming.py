@@ -28,12 +28,17 @@ CASES = {
     "adam": {"learning": {"algorithm": "dpsgd", "optimizer": "adam", "rate": 0.01}},
     "scaffold": {"learning": {"algorithm": "scaffold"}},
     "compressed": {"learning": {"algorithm": "dpsgd"}, "compression": {"name": "top_k", "options": {"share": 0.2}}},
+    "compressed schedule": {
+        "topology": {"kind": "base", "peers": 6, "degree": 1},
+        "learning": {"algorithm": "diloco"},
+        "compression": {"name": "top_k", "options": {"share": 0.2, "bits": 2}},
+    },
     "faults": {"simulation": {"loss": 0.2, "absence": 0.3}},
     "private": {"privacy": {"mode": "pairwise", "epsilon": 50.0}},
     "samples": {"learning": {"algorithm": "fedavg", "example_noise": 1.0, "batch": 8}, "simulation": {"absence": 0.3}},
     "schedule": {"topology": {"kind": "one_peer_exponential", "peers": 8}, "learning": {"algorithm": "dpsgd"}},
 }
-SLOW = {"adam", "private", "compressed", "faults", "samples"}
+SLOW = {"adam", "private", "compressed", "compressed schedule", "faults", "samples"}
 SOURCE = shared_source()
 """Source of runs that are compared; by default each run draws private noise of its own."""
 

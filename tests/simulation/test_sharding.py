@@ -367,7 +367,10 @@ RESUMED = {
     "masks": ["privacy.mode=pairwise"],
     "personal": [*COHORT, "learning.algorithm=ditto"],
     "compressed cohort": [*COHORT, "learning.algorithm=fedavg", "compression.name=quantise"],
-    "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.options.share=0.2"],
+    "compressed": [
+        *("learning.algorithm=dpsgd", "compression.name=top_k", "compression.options.share=0.2"),
+        "topology.kind=one_peer_exponential",
+    ],
 }
 
 

@@ -328,8 +328,10 @@ def _bars(counts: list[int]) -> str:
 def _graph_lines(results: Mapping[str, Any]) -> dict[str, str]:
     graph = results["topology"]
     low, high = graph["degree"]
+    alike = graph["kind"] != "complete" and graph["period"] == 1 and low == graph["peers"] - 1
+    kind = f"{graph['kind']} (complete at this degree)" if alike else graph["kind"]
     lines = {
-        "topology": f"{graph['kind']}, {graph['peers']} peers, {graph['edges']} edges, diameter {graph['diameter']}",
+        "topology": f"{kind}, {graph['peers']} peers, {graph['edges']} edges, diameter {graph['diameter']}",
         "neighbours of a peer": (f"{low}" if low == high else f"{low} to {high}")
         + f", as good as {graph['effective_neighbours']:.1f} with equal weights",
         "spectral gap": f"{graph['spectral_gap']:.3g}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import p2pfl
+from p2pfl.core.errors import InputError
 from p2pfl.core.imports import REFERENCE
 from p2pfl.experiment.file.own_modules import finders
 
@@ -99,20 +101,53 @@ def own_code(names: Sequence[str]) -> OwnCode | None:
 def accept(names: Sequence[str]) -> None:
     """Let own modules of searched folders be imported, with what they import from there by a statement.
 
-    A module with the name of an installed one is left out, and so are compiled modules and links out of the folder.
+    A module with the name of one of Python is left out, and so are compiled modules and links out of the folder.
 
     Parameters
     ----------
     names
         Names of modules, such as those of :func:`named_modules`.
+
+    Raises
+    ------
+    InputError
+        A module has the name of another one that is installed, which Python would import.
     """
     for finder in finders():
+        for name in {*names} - LIBRARIES:
+            base = name.replace(".", "/")
+            for inner in (f"{base}.py", f"{base}/__init__.py"):
+                _check_name(inner, finder.folder)
         files = dict[str, bytes]()
         for name in names:
             if _root(name) == finder.folder:
                 files |= finder.sources(name, _read)
         own = {top for top in map(_top, files) if _root(top) == finder.folder}
+        for path in files:
+            if _top(path) not in own:
+                _check_name(path, finder.folder)
         finder.accepted |= {path: content for path, content in files.items() if _top(path) in own}
+
+
+def _check_name(path: str, folder: Path) -> None:
+    """Refuse a module of a searched folder if Python would import an installed one of its name, unless it is a copy."""
+    top, own = _top(path), folder / path
+    if top in sys.stdlib_module_names or _root(top) is not None or not own.is_file():
+        return
+    spec = None
+    with contextlib.suppress(ImportError, ValueError):  # as _root, which did not find it either
+        spec = importlib.util.find_spec(top)
+    if spec is None or not (places := [*(spec.submodule_search_locations or ()), spec.origin or ""]):
+        return
+    other = Path(places[0]).parent / path
+    if not other.is_file():
+        other = Path(places[-1])
+    elif other.read_bytes() == own.read_bytes():
+        return
+    raise InputError(
+        f"{own} has the name of the installed {other}, which Python would import; rename it, or the folder that it is "
+        "in"
+    )
 
 
 def named_modules(table: Mapping[str, Any]) -> list[str]:

@@ -169,10 +169,6 @@ COMPRESSED = (
         ),
         (lambda it: it.algorithm.no_compression, "with {algorithm}, which {why}"),
         (
-            lambda it: it.differences and it.graph and it.graph.period > 1,
-            "on a schedule of topologies, because a peer keeps one weighted sum of what its neighbours have sent",
-        ),
-        (
             lambda it: it.differences and acceleration(it),
             'with gossip.acceleration = "{why}", which expects plain mixing',
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import torch
 from p2pfl.core.errors import ModelError
 from p2pfl.core.imports import extra_library
 from p2pfl.learning.modules.language import LOCAL_FILES
+
+MALFORMED = (ValueError, KeyError, IndexError, struct.error)
+"""Errors of libraries that read a malformed GGUF file."""
 
 
 def unpack_gguf(file: str | Path, folder: str | Path, *, dtype: torch.dtype = torch.bfloat16) -> Path:
@@ -41,16 +45,20 @@ def unpack_gguf(file: str | Path, folder: str | Path, *, dtype: torch.dtype = to
     if (folder / "model.safetensors").is_file():
         return folder
     transformers: Any = extra_library("transformers", extra="language", key="unpack_gguf", refused=ModelError)
-    extra_library("gguf", extra="language", key="unpack_gguf", refused=ModelError)
+    gguf = extra_library("gguf", extra="language", key="unpack_gguf", refused=ModelError)
     if not file.is_file():
         raise ModelError(f"there is no file {file}; give the path of a GGUF file")
     source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, **LOCAL_FILES}
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
         model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=dtype)
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ModelError(f"transformers cannot read {file} ({reason}); take a file of another architecture") from error
+    except (OSError, *MALFORMED) as error:
+        reason, remedy = " ".join(str(error).split())[:200], "take a file of another architecture"
+        try:
+            gguf.GGUFReader(file)
+        except MALFORMED:
+            remedy = "it is cut off, damaged or no GGUF file, so download it again"
+        raise ModelError(f"transformers cannot read {file} ({reason}); {remedy}") from error
     model.hf_quantizer = None  # the weights are plain numbers now, and may be saved
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

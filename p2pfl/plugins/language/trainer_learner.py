@@ -81,7 +81,14 @@ class TrainerLearner(ModuleLearner):
                     f"the trainer of {peer} has a model_init or a schedule of its own, which would begin again in each "
                     "round; give the model, and name the schedule in its arguments"
                 )
+            stopping = self.transformers.EarlyStoppingCallback
+            if any(isinstance(each, stopping) for each in trainer.callback_handler.callbacks):
+                raise ModelError(
+                    f"the trainer of {peer} has an EarlyStoppingCallback, which would end the training of a round at "
+                    "any step; remove it, and set learning.patience to stop all peers together"
+                )
         check_evaluation(self.trainers)
+        check_preferences(self.trainers)
         self.own_optimisers = {peer: trainer.optimizer for peer, trainer in self.trainers.items()}
         modules = {peer: trainer.model for peer, trainer in self.trainers.items()}
         super().__init__(modules, rounds=rounds, seed=seed, adapters=adapters, rank=rank)
@@ -218,6 +225,27 @@ def check_evaluation(trainers: Mapping[str, Any]) -> None:
         raise ModelError(
             f"{without[0]} has no eval_dataset, but others have; give one to all peers of this process, or to none"
         )
+
+
+def check_preferences(trainers: Mapping[str, Any]) -> None:
+    """Raise :class:`ModelError` unless all trainers of preferences weigh the reference alike, by a positive beta."""
+    betas = {
+        peer: float(trainer.args.beta)
+        for peer, trainer in trainers.items()
+        if any(kind.__name__ == "DPOConfig" for kind in type(trainer.args).__mro__)
+    }
+    first = next(iter(betas), "")
+    for peer, beta in betas.items():
+        if not (beta > 0 and math.isfinite(beta)):
+            raise ModelError(
+                f"beta of {peer} is {beta:g}, and a model is kept near the reference by a positive number; set it "
+                "above 0, such as 0.1"
+            )
+        if beta != betas[first]:
+            raise ModelError(
+                f"beta is {betas[first]:g} at {first} and {beta:g} at {peer}, which are different losses; give all "
+                "peers the same"
+            )
 
 
 def steps_in_round(trainer: Any) -> int:

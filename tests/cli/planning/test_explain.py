@@ -78,6 +78,15 @@ def test_a_complete_graph_is_explained_without_its_edges_and_weights(baselines):
     assert not any("matrix" in vars(each) for each in planned.weights)
 
 
+def test_a_base_graph_whose_degree_makes_it_complete_is_told(p2pfl):
+    def shown(*changes):
+        pairs = sets(["topology.kind=base", "topology.peers=4", *changes])
+        return " ".join(p2pfl("explain", "small.toml", *pairs).out.split())
+
+    assert "base (complete at this degree), 4 peers, 6 edges" in shown("topology.degree=9")
+    assert "base, 4 peers, 4 edges" in shown("topology.degree=1")
+
+
 def test_the_peers_data_are_told_one_by_one(p2pfl):
     changes = ["data.split=shards", "data.split_options.shards=1"]
     told = json.loads(p2pfl("explain", "small.toml", "--json", *sets(changes)).out)["data"]

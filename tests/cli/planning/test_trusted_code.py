@@ -283,6 +283,29 @@ def test_of_a_folder_nothing_is_imported_but_the_code_to_which_the_user_agrees(p
     ]
 
 
+COMPUTED = """import importlib
+
+
+M = importlib.import_module("computed" + "_late").M
+"""
+
+
+def test_a_module_with_a_computed_name_runs_once_the_advice_is_followed(p2pfl, place, monkeypatch):
+    (place / "computed_late.py").write_text(EVIL.format(marker="imported"))
+    (place / "computing.py").write_text(COMPUTED)
+    call = ("explain", "small.toml", "--set", "model.name=computing:M", "--trust-code")
+    said = p2pfl(*call)
+    assert said.status == 2
+    assert f"No module named 'computed_late', because no statement imports {place / 'computed_late.py'}" in said.err
+    with monkeypatch.context() as patched:
+        patched.syspath_prepend(place)  # as PYTHONPATH does
+        assert p2pfl(*call).status == 0
+    monkeypatch.delitem(sys.modules, "computed_late")
+    (place / "stating.py").write_text(f"import computed_late\n{COMPUTED}")
+    said = p2pfl("explain", "small.toml", "--set", "model.name=stating:M", "--trust-code")
+    assert said.status == 0, said.err
+
+
 @pytest.mark.parametrize("name", ["timm:resnet18", "agreed:M"])
 def test_no_name_of_code_puts_the_working_directory_on_the_path(p2pfl, place, name):
     (place / "agreed.py").write_text(EVIL.format(marker="imported"))

@@ -42,6 +42,14 @@ def test_every_name_is_a_codec(changes, codec):
     assert planned(*changes).codec == codec
 
 
+@pytest.mark.parametrize("kind", ["ring", "base"])
+def test_a_codec_of_differences_knows_how_many_graphs_take_turns(kind):
+    codec = ["compression.name=top_k", "compression.options.share=0.1"]
+    plan = planned(*codec, f"topology.kind={kind}", *(["topology.degree=1"] if kind == "base" else []))
+    assert plan.played.algorithm.period == plan.topology.period
+    assert (plan.topology.period > 1) == (kind == "base")
+
+
 @pytest.mark.parametrize("name", CODECS)
 def test_codecs_that_send_differences_are_known_by_name(name):
     made = planned(f"compression.name={name}").codec
@@ -64,7 +72,6 @@ def test_codecs_that_send_differences_are_known_by_name(name):
             "subtracts from what it receives exactly what it had sent",
         ),
         (["compression.name=float16", "learning.algorithm=multitask"], "compares the rows"),
-        (["compression.name=top_k", "topology.kind=one_peer_exponential"], "does not work on a schedule of topologies"),
         (["compression.name=quantise", "gossip.acceleration=chebyshev"], "which expects plain mixing"),
         (["compression.name=top_k", "compression.options.share=0.9"], '"top_k" sends .* bytes for a model of .* bytes'),
         (["compression.name=top_q"], 'name is "top_q"; set it to .*"top_k".*; did you mean "top_k"'),

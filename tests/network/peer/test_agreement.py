@@ -134,6 +134,10 @@ CASES = {
     "DiLoCo, late fragments, top 20 % in 2 bits": [
         *("learning.algorithm=diloco", LATE, "compression.name=top_k", "compression.options={share=0.2, bits=2}"),
     ],
+    "DiLoCo, pairs, top 20 % in 2 bits": [
+        *("learning.algorithm=diloco", "topology.kind=base", "topology.degree=1", "topology.peers=6", "rounds=8"),
+        *("gossip.steps=1", "compression.name=top_k", "compression.options={share=0.2, bits=2}"),
+    ],
     "FedAdam, masks": ["learning.algorithm=fedadam", "privacy.mode=pairwise"],
     "FedSGD": ["learning.algorithm=fedsgd"],
     "D-PSGD": ["learning.algorithm=dpsgd"],
@@ -148,6 +152,11 @@ CASES = {
         "compression.options.refresh=2",
     ],
     "FedAvg, 4 bits, squeezed": ["compression.name=quantise", "compression.options.bits=4", "compression.zstd=true"],
+    "FedAvg, 4 bits, a schedule": [
+        "compression.name=quantise",
+        "compression.options={bits=4, refresh=2}",
+        *EXPONENTIAL,
+    ],
     "FedAvg, bfloat16, a schedule": ["compression.name=bfloat16", *EXPONENTIAL],
     "FedAvg, masks, squeezed": ["privacy.mode=pairwise", "compression.zstd=true"],
     "FedNova, QSGD": ["learning.algorithm=fednova", "compression.name=qsgd"],

@@ -67,3 +67,4 @@ def test_conversations_of_the_guide_are_packed_and_trained_on(followed):
     assert fitted.report.steps.tolist() == [4, 4, 4]
     assert (fitted.rows != start).any(dim=1).all()
     assert learner.evaluate(fitted.rows, peers=PEERS)["loss"].isfinite().all()
+    assert not [*Path().rglob("checkpoint-*")]  # which trainers would write in each round

@@ -330,6 +330,17 @@ def test_what_is_no_trainer_with_training_data_is_named(tmp_path):
             TrainerLearner({"ada": trainer}, rounds=1)
 
 
+def test_a_trainer_that_stops_within_a_round_is_refused(tmp_path):
+    from transformers import EarlyStoppingCallback  # noqa: PLC0415 -- takes seconds
+
+    trainer = make_trainer(tiny_llama(), "ada", tmp_path)
+    trainer.add_callback(EarlyStoppingCallback())
+    with pytest.raises(
+        ModelError, match=r"of ada has an EarlyStoppingCallback, .*; remove it, and set learning.patien"
+    ):
+        TrainerLearner({"ada": trainer}, rounds=1)
+
+
 def test_peers_of_the_topology_without_a_trainer_are_named(tmp_path):
     learner = learner_of(tmp_path, peers=("ada", "bob"), rounds=1)
     with pytest.raises(ModelError, match="there is no trainer for peer0, only for ada, bob; name both alike"):

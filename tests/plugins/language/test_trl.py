@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import p2pfl
+from p2pfl.core.errors import ModelError
 from p2pfl.plugins.language import TrainerLearner
 from tiny_llama import LENGTH, tiny_llama, tiny_tokenizer
 
@@ -91,7 +92,7 @@ def test_texts_of_an_audit_are_planted_among_packed_sequences(tmp_path, tokenize
     assert gain[there].mean() > gain[~there].mean() + 0.1
 
 
-def preferring(folder, tokenizer, peer, *, model=None, max_steps=6):
+def preferring(folder, tokenizer, peer, *, model=None, max_steps=6, beta=0.5):
     """Return a trainer of DPO, whose every batch is all 16 pairs of its peer."""
     from datasets import Dataset  # noqa: PLC0415 -- takes seconds
     from trl import DPOConfig, DPOTrainer  # noqa: PLC0415
@@ -100,7 +101,7 @@ def preferring(folder, tokenizer, peer, *, model=None, max_steps=6):
     pairs = [{"prompt": f"user w{n % 5}", "chosen": f" w1{own} w11", "rejected": " w20 w21"} for n in range(16)]
     data = Dataset.from_list(pairs)
     settings = {"max_steps": max_steps, "per_device_train_batch_size": 16, "warmup_steps": 2}
-    arguments = DPOConfig(output_dir=str(folder / peer), learning_rate=0.05, beta=0.5, **settings, **USUAL)
+    arguments = DPOConfig(output_dir=str(folder / peer), learning_rate=0.05, beta=beta, **settings, **USUAL)
     trainer = DPOTrainer(
         model or tiny_llama(), args=arguments, train_dataset=data, eval_dataset=data, processing_class=tokenizer
     )
@@ -125,6 +126,16 @@ def test_preferences_are_learned_against_the_frozen_base(tmp_path, tokenizer):
     assert after["rewards/accuracies"].item() == 1
     assert all(torch.equal(value, base[name]) for name, value in trainer.model.named_parameters() if name in base)
     assert all("lora_" in name for name in learner.layout.names)
+
+
+def test_peers_that_weigh_the_reference_differently_or_not_at_all_are_named(tmp_path, tokenizer):
+    trainers = {peer: preferring(tmp_path, tokenizer, peer, beta=beta) for peer, beta in (("ada", 0.5), ("bob", 0.1))}
+    with pytest.raises(ModelError, match=r"beta is 0.5 at ada and 0.1 at bob, .*; give all peers the same"):
+        TrainerLearner(trainers, rounds=1)
+    for beta in (0.0, -0.1, math.nan):
+        trainers["ada"].args.beta = beta
+        with pytest.raises(ModelError, match=rf"beta of ada is {beta:g}, .*; set it above 0"):
+            TrainerLearner({"ada": trainers["ada"]}, rounds=1)
 
 
 def test_two_rounds_of_preferences_are_one_long_training(tmp_path, tokenizer):

@@ -13,7 +13,28 @@ from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from wine_files import wine_file
 
 PEERS, NEXT = ("peer0", "peer1", "peer2"), ("peer0", "peer1", "peer3")
-PLANT = wine_file("plant", rounds=30, more='batch = "all"\nconsensus = true\n[transport]\ngather = 240\n')
+MORE = 'batch = "all"\nconsensus = true\n[transport]\ngather = 240\n'
+PLANT = wine_file("plant", rounds=30, more=MORE)
+OWN = wine_file("plant", rounds=30, more=f'learner = "press:made"\n{MORE}prefix = "plant7/"\n')
+LOOP = """import torch
+import p2pfl
+
+
+def made(federation, model, rate, batch, device):
+    weights, data = list(model.to(device).parameters()), federation.dataset
+
+    def train(row, *, peer, round):
+        torch.nn.utils.vector_to_parameters(row.clone(), weights)
+        own = federation.train[peer]
+        loss = torch.nn.functional.cross_entropy(model(data.features[own]), data.targets[own])
+        return row - rate * torch.cat([each.flatten() for each in torch.autograd.grad(loss, weights)])
+
+    layout = p2pfl.TorchLearner(model, federation, rate=rate).layout
+    start = torch.nn.utils.parameters_to_vector(weights).detach()
+    samples = {peer: len(federation.train[peer]) for peer in federation.peers}
+    return p2pfl.ExternalLearner(train, start=start, samples=samples, layout=layout)
+"""
+"""A training loop of the user's own, which takes one step a round."""
 
 
 def identified(p2pfl, name):
@@ -23,7 +44,7 @@ def identified(p2pfl, name):
 
 
 def deployed(p2pfl, *arguments):
-    return p2pfl("deploy", "plant.toml", "--out", "fleet", *arguments)
+    return p2pfl("deploy", "plant.toml", "--out", "fleet", "--trust-code", *arguments)
 
 
 def equipped(names):
@@ -38,14 +59,16 @@ def runs(name):
 
 
 @pytest.mark.nightly
-def test_a_running_fleet_replaces_a_device_and_goes_on_with_another_rate(p2pfl, fork, place):
+@pytest.mark.parametrize("plant", [PLANT, OWN], ids=["of p2pfl", "of a user's own, below a prefix"])
+def test_a_running_fleet_replaces_a_device_and_goes_on_with_another_rate(p2pfl, fork, place, plant):
     program = mosquitto() or pytest.skip("mosquitto is not installed")
     Path("p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
+    Path("press.py").write_text(LOOP)
     ports = []
 
     def configured(_host, port):
         ports.append(port)
-        for text in (changed(PLANT), PLANT):  # the access list has the device that comes later
+        for text in (changed(plant), plant):  # the access list has the device that comes later
             Path("plant.toml").write_text(text)
             bundles(place, port=port)
         reachable(place / "fleet" / "broker")
@@ -66,11 +89,12 @@ def test_a_running_fleet_replaces_a_device_and_goes_on_with_another_rate(p2pfl, 
                 f"{name}/runs",
                 "--json",
                 "--no-baselines",
+                "--trust-code",
                 *more,
             )
 
         peers = {name: begin(name) for name in PEERS[:2]}  # they wait for the third one, so that no order is late
-        Path("plant.toml").write_text(changed(PLANT))
+        Path("plant.toml").write_text(changed(plant))
         said = deployed(p2pfl, "--yes", "--collect", identified(p2pfl, "peer3"))
         assert said.status == 0, said.err
         apply = ("--apply", "--broker", f"mqtts://127.0.0.1:{ports[0]}", "--json")
@@ -93,7 +117,7 @@ def test_a_running_fleet_replaces_a_device_and_goes_on_with_another_rate(p2pfl, 
     assert {name: each.status for name, each in ended.items()} == dict.fromkeys(peers, 0), ended["peer0"].err
     assert 'takes peer2 out of "plant"' in ended["peer2"].err
     assert {name: len(runs(name)) for name in PEERS} == {"peer0": 2, "peer1": 2, "peer2": 1}
-    by_hand = followed_by_hand(p2pfl)
+    by_hand = followed_by_hand(p2pfl, plant)
     for name in NEXT:
         assert apart(runs(name)[-1] / "peers" / f"{name}.safetensors", by_hand / "peers" / f"{name}.safetensors") < 1e-6
 
@@ -107,13 +131,15 @@ def changed(text):
     )
 
 
-def followed_by_hand(p2pfl):
+def followed_by_hand(p2pfl, plant):
     """Simulate the run and the next one, whose first round the new device does not play; return the last directory."""
-    Path("plant.toml").write_text(PLANT.replace("rounds = 30", "rounds = 3"))
+    Path("plant.toml").write_text(plant.replace("rounds = 30", "rounds = 3"))
     folders = []
     alone, together = next_of('learning.without=["peer3"]', rounds=1), next_of("learning.without=[]", rounds=3)
     for words in (("simulate", "plant.toml"), ("next", "", *alone), ("next", "", *together)):
-        said = p2pfl(*[folders[-1] if word == "" else word for word in words], "--no-baselines", "--json")
+        said = p2pfl(
+            *[folders[-1] if word == "" else word for word in words], "--no-baselines", "--trust-code", "--json"
+        )
         assert said.status == 0, said.err
         folders.append(json.loads(said.out)["folder"])
     return Path(folders[-1])

@@ -4,8 +4,10 @@ import contextlib
 import datetime as dt
 import hashlib
 import json
+import shutil
 import ssl
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from p2pfl.network.transport.address import Address
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
+from p2pfl.privacy.keys import Roster
 
 DEPLOY = ["deploy", "plant.toml", "--out", "fleet"]
 REFUSED = "refused"
@@ -174,6 +177,54 @@ def test_a_device_that_one_experiment_revoked_comes_back_by_no_new_authority(pla
     assert path.read_bytes() == before
     broker = installed(fleet.out / "broker", place)
     assert handshake(place, broker, installed(path.parent, place), "peer0") == "the broker refuses"
+
+
+def test_a_device_whose_bundle_was_deleted_gets_its_next_certificate_all_the_same(place, fleet):
+    shutil.rmtree(fleet.out / "peer0")
+    fleet.signer(now=NOW).renew(["authority"])
+    fleet.signer(now=NOW).end_former()
+    bundles(place)
+    broker, device = installed(fleet.out / "broker", place), installed(fleet.out / "peer0", place)
+    assert handshake(place, broker, device, "peer0") == "peer0"
+
+
+@pytest.fixture
+def without_peer2(place, fleet):
+    """The fleet after its operator has taken a device out of the swarm."""
+    (place / "plant.toml").write_text((place / "plant.toml").read_text().replace("peers = 3", "peers = 2"))
+    made = Fleet.open(str(place / "plant.toml"), out=fleet.out, trust_code=True)
+    roster = Roster.read(fleet.home / "roster.toml")
+    made.signer(now=NOW).distribute(replace(roster, peers={peer: roster.peers[peer] for peer in made.peers}))
+    return made
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_device_that_was_taken_out_gets_no_other_certificate(place, without_peer2, deleted):
+    bundle = without_peer2.out / "peer2"
+    before = installed(bundle, place)
+    if deleted:
+        shutil.rmtree(bundle)
+    signer = without_peer2.signer(now=NOW)
+    assert not [path for path in signer.renew(["authority"]) if path == bundle / "certificate.pem"]
+    with pytest.raises(InputError, match='"peer2" has no certificate in '):
+        signer.renew(["peer2"])
+    assert "peer2" not in signer.devices
+    signer.end_former()
+    broker = installed(without_peer2.out / "broker", place)
+    (before / "broker.pem").write_bytes((without_peer2.out / "peer0" / "broker.pem").read_bytes())
+    assert handshake(place, broker, before, "peer2") == "the broker refuses"
+    assert bundle.exists() is not deleted
+
+
+def test_a_device_that_is_taken_in_again_gets_a_certificate_of_the_present_authority(place, fleet, without_peer2):
+    signer = without_peer2.signer(now=NOW)
+    signer.renew(["authority"])
+    signer.end_former()
+    fleet.signer(now=NOW).collect([asked(place, "peer2")])
+    bundles(place)
+    broker, device = installed(fleet.out / "broker", place), installed(fleet.out / "peer2", place)
+    (device / "broker.pem").write_bytes((fleet.out / "peer0" / "broker.pem").read_bytes())
+    assert handshake(place, broker, device, "peer2") == "peer2"
 
 
 def test_a_device_has_one_certificate_in_all_experiments_after_a_call_that_was_interrupted(place, fleet, other):

@@ -130,7 +130,8 @@ class RosterSigner:
         for file, made in zip(files, requests, strict=True):
             kind = "observers.toml" if made.peer in self.observers else "roster.toml"
             rosters[kind] = self._add_request(rosters[kind], made, file=file)
-        fresh = [made for made in requests if not _certifies(self._certificate(made.peer), made)]
+        trusted = [each for each in (self.authority, self.authority.former) if each is not None]
+        fresh = [made for made in requests if not _certifies(self._certificate(made.peer), made, trusted)]
         if fresh and confirm is not None and not confirm(fresh):
             raise InputError("nothing was signed; compare the fingerprints, then collect the requests that are right")
         self._sign(fresh)
@@ -316,15 +317,27 @@ class RosterSigner:
         return changed
 
     def _certificates(self) -> dict[Path, x509.Certificate]:
-        """Return the certificates of devices, observers and the operator that are not revoked, of all experiments."""
+        """Return the certificates of the operator, and of all experiments' devices and observers, that are in force.
+
+        Those count whom a roster lists and whose certificate is not revoked, also if somebody deleted their bundle.
+        """
         copies = self.out / AUTHORITY / COPIES
         moved = {
             self.out / path.relative_to(copies).with_suffix("") / "certificate.pem" for path in copies.rglob("*.crt")
         }
-        paths = sorted({*self.out.rglob("certificate.pem"), *moved})
+        paths = sorted(path for path in {*self.out.rglob("certificate.pem"), *moved} if self._is_listed(path))
         certificates = {path: _load(self._restored(path)) for path in paths}
         revoked = self.authority.entries(self._revoked)
         return {path: each for path, each in certificates.items() if each.serial_number not in revoked}
+
+    def _is_listed(self, path: Path) -> bool:
+        """Return whether the roster of its experiment lists whom a certificate is for, or it is the operator's."""
+        folder, home = path.parent, path.parent.parent
+        kind = "roster.toml"
+        if home.name == "observers":
+            home, kind = home.parent, "observers.toml"
+        listed = home / kind
+        return folder == self.out / AUTHORITY or (listed.exists() and folder.name in Roster.read(listed).peers)
 
     @property
     def _revoked(self) -> bytes | None:
@@ -457,8 +470,10 @@ def _load(path: Path) -> x509.Certificate:
         raise InputError(f"{path} is no certificate; restore it from a backup") from None
 
 
-def _certifies(path: Path, made: DeviceRequest) -> bool:
-    """Return whether there is a certificate for the key of a request already."""
+def _certifies(path: Path, made: DeviceRequest, trusted: Sequence[Authority] = ()) -> bool:
+    """Return whether there is a certificate for the key of a request already, of one of the authorities if given."""
     if not path.exists():
         return False
-    return x509.load_pem_x509_certificate(path.read_bytes()).public_key() == made.read.public_key()
+    found = x509.load_pem_x509_certificate(path.read_bytes())
+    issued = not trusted or any(each.issued(found) for each in trusted)
+    return issued and found.public_key() == made.read.public_key()

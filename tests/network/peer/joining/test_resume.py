@@ -35,6 +35,7 @@ CASES = {
     "SCAFFOLD": ["learning.algorithm=scaffold"],
     "gradient tracking": ["learning.algorithm=gradient_tracking", "gossip.steps=1"],
     "CHOCO": ["compression.name=quantise", "compression.options.bits=8"],
+    "CHOCO on a schedule": ["topology.kind=one_peer_exponential", "compression.name=quantise"],
     "a schedule": ["topology.kind=one_peer_exponential"],
     "FedBN": ["learning.algorithm=fedbn", "model.name=norming:Normed", "model.hidden=[64]"],
 }
