@@ -13,7 +13,7 @@ from p2pfl.algorithms.averaging import REFERENCE_SAMPLES
 from p2pfl.algorithms.robust import Attack, Rule
 from p2pfl.core.codecs import Codec
 from p2pfl.core.encodings import Ints
-from p2pfl.core.errors import ExperimentError, P2PFLError
+from p2pfl.core.errors import ExperimentError, P2PFLError, TopologyError
 from p2pfl.core.tensors import torch
 from p2pfl.data import Federation, federate, no_data
 from p2pfl.experiment.accounts import admitted, data_folder
@@ -222,6 +222,7 @@ def assemble(
         raise ExperimentError(
             f"fragments = {fragments} is more than the {size} parameters of the model; set it to {size} or less"
         )
+    _check_meetings(fragments, topology, steps=rounds.steps)
     check_company(asked, average_of(made), protection)
     accounted = admitted(
         experiment,
@@ -248,6 +249,24 @@ def assemble(
         accounted=accounted,
         unaccounted=parts.unaccounted,
     )
+
+
+def _check_meetings(fragments: int, topology: graphs.Topology | graphs.Schedule, *, steps: int) -> None:
+    """Check that the graphs on which each fragment of a model is mixed connect the peers, in all its rounds."""
+    if not isinstance(topology, graphs.Schedule) or fragments == 1:
+        return
+    period = topology.period
+    for fragment in range(fragments):
+        rounds = range(fragment, fragment + fragments * period, fragments)
+        met = sorted({(round + step) % period for round in rounds for step in range(steps)})
+        try:
+            graphs.check_connected(graphs.Schedule(tuple(topology.topologies[each] for each in met)))
+        except TopologyError:
+            raise ExperimentError(
+                f"fragments = {fragments} does not work with {period} graphs that take turns and gossip.steps = "
+                f"{steps}, because fragment {fragment + 1} meets {len(met)} of them, which do not connect all peers; choose "
+                "fragments that share no factor with the number of graphs, or more gossip steps"
+            ) from None
 
 
 def federate_data(

@@ -41,3 +41,17 @@ def test_options_that_make_no_sense_are_refused_in_one_sentence(options, others,
 
 def test_as_many_fragments_as_rounds_are_planned():
     assert planned("fragments=3", "overlap=late", "keep=0.3", others=("rounds=3",)).algorithm.fragments == 3
+
+
+PAIRS = ("topology.kind=base", "topology.peers=4", "topology.degree=1")  # two graphs that take turns
+
+
+def test_fragments_that_would_never_meet_all_peers_are_refused():
+    with pytest.raises(ExperimentError, match=r"fragments = 2 .*2 graphs .* gossip\.steps = 1, .*share no factor"):
+        planned("fragments=2", others=(*PAIRS, "gossip.steps=1"))
+
+
+@pytest.mark.parametrize(("fragments", "steps"), [(3, 1), (2, 2)])
+def test_fragments_that_meet_all_peers_are_planned(fragments, steps):
+    found = planned(f"fragments={fragments}", others=(*PAIRS, f"gossip.steps={steps}"))
+    assert (found.topology.period, found.algorithm.fragments) == (2, fragments)
