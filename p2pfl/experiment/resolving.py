@@ -264,8 +264,8 @@ def _check_meetings(fragments: int, topology: graphs.Topology | graphs.Schedule,
         except TopologyError:
             raise ExperimentError(
                 f"fragments = {fragments} does not work with {period} graphs that take turns and gossip.steps = "
-                f"{steps}, because fragment {fragment + 1} meets {len(met)} of them, which do not connect all peers; choose "
-                "fragments that share no factor with the number of graphs, or more gossip steps"
+                f"{steps}, because fragment {fragment + 1} meets {len(met)} of them, which do not connect all peers; "
+                "choose fragments that share no factor with the number of graphs, or more gossip steps"
             ) from None
 
 
