@@ -71,7 +71,8 @@ class ExactLearner(SequentialLearner):
         self.model, self.federation, self.layout = model, federation, model.layout
         self.gradients_missing = f"{model.name} has no gradients; choose the algorithm exact"
         self._source: Source | None = None
-        self._everyone = tuple(federation.peers)
+        elsewhere = federation.elsewhere  # a worker of a simulation holds a part of the peers
+        self._everyone = tuple(federation.peers if elsewhere is None else elsewhere.sizes)
         self._least = 1
         own = model.traits
         self.traits = LearnerTraits(

@@ -129,6 +129,13 @@ def test_two_workers_end_as_one_process(changes):
     check_same(whole, part, tolerance=tolerance_of(experiment))
 
 
+@pytest.mark.parametrize("masks", ["", ", masks"])
+def test_peers_of_all_workers_agree_on_the_least_number_of_samples(masks):
+    experiment = read(SMALL, changes=CASES[f"exact totals{masks}"])
+    whole = simulate(experiment, baselines=False)
+    check_same(whole, simulated(experiment, workers=2), tolerance=tolerance_of(experiment))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [3, 4, 6])
 def test_any_number_of_workers_ends_as_one_process_with_baselines(workers):
