@@ -93,8 +93,7 @@ def _folder(name: str) -> Path:
         spec = None
     if spec is None or spec.origin is None:
         raise DataError(
-            f'scikit-learn, which contains the data set "{name}", is not installed; run `pip install '
-            '"p2pfl-mqtt[local]"`'
+            f'scikit-learn, which contains the data set "{name}", is not installed; run `pip install scikit-learn`'
         )
     return Path(spec.origin).parent / "datasets" / "data"
 

@@ -87,7 +87,7 @@ def test_a_bundled_table_that_cannot_be_read_is_one_sentence(files, problem, tmp
 def test_without_scikit_learn_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     read_bundled.cache_clear()
-    with pytest.raises(DataError, match=r'pip install "p2pfl-mqtt\[local\]"'):
+    with pytest.raises(DataError, match="pip install scikit-learn"):
         federate("wine", peers=PEERS, seed=7)
 
 

@@ -136,8 +136,7 @@ def _split(targets: IntArray) -> tuple[IntArray, IntArray]:
         from sklearn.model_selection import train_test_split  # noqa: PLC0415 - no other data set needs it for training
     except ImportError:
         raise DataError(
-            'scikit-learn, which splits "fed_heart" as published, is not installed; run `pip install '
-            '"p2pfl-mqtt[local]"`'
+            'scikit-learn, which splits "fed_heart" as published, is not installed; run `pip install scikit-learn`'
         ) from None
     layers = targets if np.bincount(targets, minlength=2).min() > 2 else None
     split: Any = train_test_split(np.arange(len(targets)), train_size=0.66, random_state=43, stratify=layers)
