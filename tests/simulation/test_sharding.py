@@ -69,11 +69,11 @@ GRID = 2.0**-20
 def tolerance_of(experiment):
     """Return the tolerance of an experiment.
 
-    What is mixed from the start contains parameters without a gradient, whose average may lie exactly between two
-    points of the grid of masks. The last bit of a sum then decides to which of them they are rounded.
+    Parameters without a gradient, whose average peers mix, may lie exactly between two points of the grid of masks. The
+    last bit of a sum, which depends on its order, decides to which of them they are rounded, once a round.
     """
-    starts = (experiment.learning.algorithm_options or {}).get("overlap") == "start"
-    return GRID if starts and experiment.privacy.mode != "none" else TOLERANCE[experiment.learning.dtype]
+    masked = experiment.privacy.mode != "none"
+    return experiment.horizon * GRID if masked else TOLERANCE[experiment.learning.dtype]
 
 
 def close(one, other, *, tolerance):
