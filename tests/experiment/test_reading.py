@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Experiment, check, flat, plain, read, write
 from p2pfl.experiment.file.reading import PATHS, SHIPPED
-from p2pfl.experiment.schema import DeviceSettings, Section
+from p2pfl.experiment.schema import DeviceSettings, Section, graph_files
 from p2pfl.experiment.schema import TopologySettings as TopologySection
 
 SECTIONS = {field.name: field.type for field in msgspec.structs.fields(Experiment) if isinstance(field.type, type)}
@@ -20,6 +20,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 options = st.dictionaries(
     st.text(min_size=1), st.one_of(st.integers(-(2**63), 2**63 - 1), finite, st.text()), max_size=3
 )
+names = st.text(min_size=1).filter(lambda kind: not graph_files(kind))  # files define a graph without options
 experiments = st.fixed_dictionaries(
     {},
     optional={
@@ -27,8 +28,8 @@ experiments = st.fixed_dictionaries(
         "seed": st.integers(0, 2**63 - 1),
         "rounds": st.integers(1, 10**6),
         "topology": st.one_of(
-            st.fixed_dictionaries({"kind": st.lists(st.text(), min_size=1)}),
-            st.fixed_dictionaries({}, optional={"kind": st.text(min_size=1), "options": options}),
+            st.fixed_dictionaries({"kind": st.one_of(st.lists(st.text(), min_size=1), st.text(min_size=1))}),
+            st.fixed_dictionaries({}, optional={"kind": names, "options": options}),
         ),
         "data": st.fixed_dictionaries({}, optional={"options": options, "split_options": options}),
         "model": st.fixed_dictionaries({}, optional={"hidden": st.lists(st.integers(1, 999)), "options": options}),
