@@ -36,10 +36,10 @@ import msgspec
 
 from p2pfl.core.errors import InputError, P2PFLError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, CountingDrive, replace, replace_all
-from p2pfl.experiment import Experiment, plain, write
+from p2pfl.experiment import Experiment, plain
 from p2pfl.experiment.file.own_code import FOLDER as MODULES
 from p2pfl.experiment.file.own_code import OwnCode, named_modules, own_code
-from p2pfl.experiment.file.reading import read_kept
+from p2pfl.experiment.file.reading import read_kept, write_kept
 from p2pfl.results.content import BestKept, PeerSummary, Summary
 from p2pfl.results.formats import of_rounds
 from p2pfl.results.notices.kinds import Notice
@@ -128,7 +128,7 @@ class Run:
                     replace(folder / "provenance.json", _json(self.provenance))
                 if code is not None and code.whole:
                     _copy(code, folder / MODULES)
-                replace(folder / "experiment.toml", write(self.experiment).encode())
+                replace(folder / "experiment.toml", write_kept(self.experiment, folder, run=folder))
                 DRIVE.sync(folder.parent)  # its contents are durable only if its name is
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)

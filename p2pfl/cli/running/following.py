@@ -9,7 +9,7 @@ from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.changed_run import begun_after, changed_experiment, followers, needs_one_start
-from p2pfl.experiment.file.reading import write
+from p2pfl.experiment.file.reading import write_kept
 from p2pfl.experiment.former_models import FormerModels
 from p2pfl.experiment.swarm_change import NEXT, ORDER, RunOrder
 from p2pfl.privacy.keys import fingerprint
@@ -87,7 +87,7 @@ def following(folder: Path, *, peer: str, left: bool = False) -> tuple[Path, Pat
         raise StorageError(f"{place} cannot be made ({error.strerror}); check its permissions") from None
     roster.write(place / "roster.toml")
     replace_file(place / ORDER, RunOrder(change=change, late=left).encode(), mode=0o600)
-    replace_file(place / "experiment.toml", write(start).encode())
+    replace_file(place / "experiment.toml", write_kept(start, place, run=place.parent))
     if common:
         raise InputError(
             f"{by} begins a run whose peers all know one model, and {peer} was away when the others agreed on it; copy "

@@ -252,7 +252,9 @@ def _play_peer(options: PeerOptions, experiment: Experiment, last: Path | None) 
 
         for warning in password_warnings(experiment, urls=urls, peer=options.name):
             report(warning)
-        owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
+        owned = credentials(
+            experiment.trust, peer=options.name, folder=folder / "keys", again=bool(former and former.journal)
+        )
         playing = live(
             resolved,
             options.name,

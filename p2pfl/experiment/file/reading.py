@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import difflib
+import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -55,6 +56,8 @@ KEPT = "experiment.toml"
 HELD = ("privacy.budget",)
 """Keys that no change resets, because a run without its account would spend the budget twice."""
 
+MOVES = re.compile(r"# (\.\.(?:/\.\.)*) was (/.*)\n")
+"""First line of that file: a folder above it, whose files may move with it, and where this folder was."""
 
 S = TypeVar("S", bound=Section)
 
@@ -350,8 +353,28 @@ def write(experiment: Experiment) -> str:
     return tomli_w.dumps(plain(experiment))
 
 
+def write_kept(experiment: Experiment, folder: Path, *, run: Path) -> bytes:
+    """Return the content of the file in which a run keeps its experiment.
+
+    It says where the folder with all runs is in which this run is, so that what lies there is found after a move.
+
+    Parameters
+    ----------
+    experiment
+        The experiment.
+    folder
+        Folder of the file.
+    run
+        Directory of the run, which is this folder or above it.
+    """
+    whole, text = run.resolve().parent.parent, write(experiment)
+    if whole.parent != whole and str(whole).isprintable():
+        text = f"# {os.path.relpath(whole, folder.resolve())} was {whole}\n{text}"
+    return text.encode()
+
+
 def read_kept(path: Path, *, whole: bool) -> Experiment:
-    """Read a file that :func:`write` has written.
+    """Read a file that :func:`write_kept` has written.
 
     Nothing that the file names is imported: it was validated when it was written, and may come from somebody else.
 
@@ -400,12 +423,7 @@ def flat_without_folders(experiment: Experiment) -> dict[str, Any]:
     {'path': '{peer}/a.csv'}
     """
     table = plain(experiment)
-    for _, inner, key in _paths(table):
-        value = inner.get(key)
-        if isinstance(value, str):
-            inner[key] = _without_folder(value)
-        elif isinstance(value, list):
-            inner[key] = [_without_folder(each) if isinstance(each, str) else each for each in value]
+    _change_paths(table, lambda path, _: _without_folder(path))
     return _flatten(table)
 
 
@@ -428,7 +446,23 @@ def _flatten(table: Mapping[str, Any]) -> dict[str, Any]:
 def _load(path: Path) -> dict[str, Any]:
     """Return the table of a file; one that a run has written may be from an earlier release."""
     table = load_table(path)
-    return follow_moves(table) if path.name == KEPT else table
+    if path.name != KEPT:
+        return table
+    table = follow_moves(table)
+    with path.open(encoding="utf-8") as file:
+        line = MOVES.fullmatch(file.readline())
+    former, now = (Path(line[2]), path.parent.resolve().joinpath(line[1]).resolve()) if line else (path, path)
+    if former != now:
+        _change_paths(table, lambda value, _: _moved(value, former=former, now=now))
+    return table
+
+
+def _moved(path: str, *, former: Path, now: Path) -> str:
+    """Return where a file of a folder is that has moved; where it was if it has not moved with the folder."""
+    if not Path(path).is_relative_to(former) or ".." in Path(path).parts:
+        return path
+    found = _found(str(Path(path).relative_to(former)), now)
+    return found if Path(found).is_absolute() else path
 
 
 def load_table(path: Path) -> dict[str, Any]:
@@ -454,14 +488,12 @@ def _resolve(table: dict[str, Any], folder: Path) -> None:
     budget that is not found would be spent twice.
     """
     _expand(table)
-    for dotted, inner, key in _paths(table):
-        value = inner.get(key)
-        if isinstance(value, str) and value:  # what is empty is no path, and refused as it is
-            inner[key] = _found(value, folder)
-            if dotted in MADE and not Path(inner[key]).exists():
-                inner[key] = str((folder / value).resolve())
-        elif isinstance(value, list):
-            inner[key] = [_found(each, folder) if isinstance(each, str) else each for each in value]
+
+    def absolute(path: str, dotted: str) -> str:
+        found = _found(path, folder) if path else path  # what is empty is no path, and refused as it is
+        return str((folder / path).resolve()) if path and dotted in MADE and not Path(found).exists() else found
+
+    _change_paths(table, absolute)
 
 
 def _paths(table: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -475,20 +507,27 @@ def _paths(table: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
             yield dotted, inner, key
 
 
+def _change_paths(table: dict[str, Any], change: Callable[[str, str], str]) -> None:
+    """Replace each path by what a function returns for it and its key."""
+    for dotted, inner, key in _paths(table):
+        value = inner.get(key)
+        if isinstance(value, str):
+            inner[key] = change(value, dotted)
+        elif isinstance(value, list):
+            inner[key] = [change(each, dotted) if isinstance(each, str) else each for each in value]
+
+
 def _expand(table: dict[str, Any]) -> None:
     """Replace a leading ``~`` by the home folder where the file is there, or a run creates it there.
 
     What is not there stays as it is: the file may lie on a device whose user has another home folder.
     """
-    for dotted, inner, key in _paths(table):
-        value = inner.get(key)
-        if isinstance(value, str) and value.startswith("~/"):
-            inner[key] = _at_home(value, always=dotted in MADE)
-        elif isinstance(value, list):
-            inner[key] = [_at_home(each) if isinstance(each, str) and each.startswith("~/") else each for each in value]
+    _change_paths(table, lambda path, dotted: _at_home(path, always=dotted in MADE))
 
 
-def _at_home(path: str, *, always: bool = False) -> str:
+def _at_home(path: str, *, always: bool) -> str:
+    if not path.startswith("~/"):
+        return path
     try:
         home = Path(path).expanduser()
         there = home.exists() or ("{peer}" in path and any(_of_peers(str(home), Path("/"))))

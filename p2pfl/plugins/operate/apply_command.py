@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ def apply(fleet: Fleet, options: DeployOptions, *, now: dt.datetime) -> int:
         operator=signer.operator,
         folder=keys / "changes",
         say=lambda line: print(line, file=sys.stderr),
+        edited=fleet.edited(),
     )
     try:
         result = asyncio.run(operation.run(transport, after=options.after, dry_run=options.dry_run))
@@ -94,6 +95,8 @@ class Operation:
         Folder of the changes that were signed, whose numbers grow.
     say
         Called with each line for the operator.
+    edited
+        Keys that differ from those of the devices, and that no change takes.
 
     Attributes
     ----------
@@ -110,10 +113,11 @@ class Operation:
         operator: Identity,
         folder: Path,
         say: Callable[[str], None],
+        edited: Sequence[str] = (),
     ) -> None:
         self.experiment, self.roster, self.view = experiment, roster, view
         self._operator, self._folder, self._say = operator, folder, say
-        self._changed = asyncio.Event()
+        self._edited, self._changed = edited, asyncio.Event()
         self.ordered = False
 
     async def run(self, transport: Transport, *, after: int | None, dry_run: bool) -> dict[str, Any]:
@@ -154,11 +158,9 @@ class Operation:
         known = {name for roster in self.view.rosters for name in roster.peers}
         names = known & {*followers(self.experiment)}
         await self._until(lambda: names <= {*self.view.present}, seconds=LOOK_SECONDS)
-        differences = self.view.differences(self.experiment, self.roster)
+        differences = self.view.differences(self.experiment, self.roster, edited=self._edited)
         for line in differences.lines():
             self._say(line)
-        for key in differences.kept:
-            self._say(f"{key} differs from the running swarm and stays as it is there, because owners decide on it")
         moved = differences.added or differences.removed or "topology" in differences.keys
         if moved and (files := self.experiment.topology.files):
             raise InputError(
@@ -166,7 +168,10 @@ class Operation:
                 "and topology.peers to the names of its peers"
             )
         expected = self.view.expected(self.experiment, self.roster)
+        nothing = not (moved or differences.replaced or differences.keys or self.experiment.learning.without)
         result: dict[str, Any] = msgspec.to_builtins(differences) | {"peers": expected}
+        if nothing:
+            return result | {"number": None, "after": None}
         if absent := sorted({*expected} - self.view.taking_part):
             raise RunError(f"{', '.join(absent)} is not there to agree; wait for it, or take it out of the experiment")
         if dry_run:

@@ -34,7 +34,7 @@ class Differences:
     added, removed, replaced
         Peers that come, that leave, and that have another key.
     keys
-        Keys that differ, each with its text before and after.
+        Keys that differ, each with its text before and after; also ``topology`` and ``roster`` as a whole.
     kept
         Keys that differ in the file and that no change changes.
     """
@@ -49,7 +49,9 @@ class Differences:
         """Return the differences as lines for people."""
         named = (("added", self.added), ("removed", self.removed), ("another key", self.replaced))
         people = [f"{what}: {', '.join(names)}" for what, names in named if names]
-        return [*people, *(f"{key}: {was} -> {now}" for key, (was, now) in self.keys.items())] or ["nothing changes"]
+        changes = [*people, *(f"{key}: {was} -> {now}" for key, (was, now) in self.keys.items())] or ["nothing changes"]
+        why = "because its owner decides on it; change it by new bundles and a new run"
+        return [*changes, *(f"{key} stays as it is on each device, {why}" for key in self.kept)]
 
 
 @dataclass
@@ -163,13 +165,15 @@ class SwarmView:
         now = self.roster
         return sorted(name for name in followers(after) if now.peers.get(name) == roster.peers.get(name) is not None)
 
-    def differences(self, after: Experiment, roster: Roster) -> Differences:
+    def differences(self, after: Experiment, roster: Roster, *, edited: Sequence[str] = ()) -> Differences:
         """Return the differences that a change would make.
 
         Parameters
         ----------
         after, roster
             Experiment and roster of the next run.
+        edited
+            Keys that differ from those of the devices, and that no change takes.
         """
         now, names = self.roster, {*followers(after)}
         valid = {name for name, key in now.peers.items() if key not in now.revoked}
@@ -186,12 +190,14 @@ class SwarmView:
                 kept.append(key)
         if names == valid and not after.learning.without and self.facts.get("topology") != _graph_digest(after):
             keys["topology"] = "the present graph", f"{after.topology.kind} with other edges"
+        if now.revoked != roster.revoked:
+            keys["roster"] = f"{len(now.revoked)} revoked keys", f"{len(roster.revoked)} revoked keys"
         return Differences(
             added=sorted(names - valid),
             removed=sorted(valid - names),
             replaced=sorted(name for name in names & valid if now.peers[name] != roster.peers[name]),
             keys=keys,
-            kept=kept,
+            kept=sorted({*kept, *edited}),
         )
 
     def take_answer(self, peer: str, data: bytes | memoryview) -> None:

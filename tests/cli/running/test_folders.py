@@ -1,5 +1,6 @@
 """Where a peer that comes back finds its run."""
 
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -10,6 +11,7 @@ from p2pfl.cli import folders
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import write
+from p2pfl.results import Run
 
 CLINIC = read({"name": "clinic", "rounds": 3})
 
@@ -172,6 +174,57 @@ def test_a_run_goes_on_after_its_folder_has_moved_to_another_disk(tmp_path):
     moved = read(tmp_path / "ssd" / "clinic.toml")
     own = folders.last(str(tmp_path / "ssd" / "runs"), moved, peer="ada")
     assert own == tmp_path / "ssd" / "runs" / "clinic-20260101-000000-ada"
+
+
+RUN = "clinic-20260101-000000-ada"
+FILES = ("plant.edges", "{peer}.csv", "observers.toml", "keys", "roster.toml")
+
+
+def named(experiment):
+    """Return the paths that an experiment of MOVED names."""
+    trust = experiment.trust
+    return (
+        experiment.topology.kind,
+        experiment.data.options["path"],
+        experiment.telemetry.observers,
+        trust.keys,
+        trust.roster,
+    )
+
+
+def test_what_a_run_names_moves_with_the_folder_of_its_experiment(tmp_path):
+    card = disk(tmp_path, "card")
+    (card / "keys").mkdir()
+    Run(read(card / "clinic.toml"), folder=card / "runs" / RUN)
+    card.rename(tmp_path / "ssd")
+    kept = folders.read_experiment(tmp_path / "ssd" / "runs" / RUN)
+    assert named(kept) == tuple(f"{tmp_path}/ssd/{file}" for file in FILES)
+    Run(kept, folder=tmp_path / "ssd" / "runs" / f"{RUN}.2")
+    (tmp_path / "ssd").rename(tmp_path / "nvme")
+    for run in (RUN, f"{RUN}.2"):
+        kept = folders.read_experiment(tmp_path / "nvme" / "runs" / run)
+        assert named(kept) == tuple(f"{tmp_path}/nvme/{file}" for file in FILES)
+
+
+def test_a_copied_run_names_the_files_of_its_copy_and_what_was_left_behind_where_it_is(tmp_path):
+    card, place = disk(tmp_path, "card"), tmp_path / "ssd" / "runs" / RUN
+    (card / "keys").mkdir()
+    Run(read(card / "clinic.toml"), folder=card / "runs" / RUN)
+    shutil.copytree(card, tmp_path / "ssd")
+    (tmp_path / "ssd" / "plant.edges").unlink()
+    assert named(folders.read_experiment(place)) == (
+        f"{card}/plant.edges",
+        *(f"{tmp_path}/ssd/{file}" for file in FILES[1:]),
+    )
+
+
+def test_a_run_that_moves_alone_names_the_files_where_they_are(tmp_path):
+    card = disk(tmp_path, "card")
+    Run(read(card / "clinic.toml"), folder=card / "runs" / RUN)
+    (tmp_path / "archive" / "2026").mkdir(parents=True)
+    (card / "runs" / RUN).rename(tmp_path / "archive" / "2026" / RUN)
+    kept = folders.read_experiment(tmp_path / "archive" / "2026" / RUN)
+    assert named(kept) == tuple(f"{card}/{file}" for file in FILES)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from p2pfl.cli.running.following import following, last_run
+from p2pfl.cli.running.following import experiment_in, following, last_run
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.experiment.changed_run import settings_of
 from p2pfl.experiment.swarm_change import SwarmChange, order_of
 from p2pfl.privacy.keys import Identity, Roster
+from p2pfl.results import Run
 from p2pfl.results.lock import PEER_LOCK
 from wine_files import wine_file
 
@@ -121,3 +122,20 @@ def test_a_service_that_starts_again_goes_on_with_the_run_that_follows(ended, pl
     assert last_run("runs", plant, peer="peer0").resolve() == then.resolve()
     with pytest.raises(InputError, match=r"data\.name differs"):
         last_run("runs", read(plant, changes=["data.name=digits"]), peer="peer0")
+
+
+def test_a_run_that_follows_goes_on_from_where_its_folder_has_moved_to(ended, place):
+    folder = ended()
+    roster = order(folder, rounds=9)
+    file, _ = following(folder, peer="peer0")
+    Run(read(file), folder=place / "runs" / "plant-20300101-130000-peer0")
+    (place / "ssd").mkdir()
+    (place / "runs").rename(place / "ssd" / "runs")
+    runs = place.resolve() / "ssd" / "runs"
+    former, then = runs / folder.name, runs / "plant-20300101-130000-peer0"
+    assert last_run(str(runs), read(place / "plant.toml"), peer="peer0") == then
+    assert experiment_in(then) == former / "next" / "experiment.toml"
+    after = read(experiment_in(then))
+    assert after.model.pretrained == f"{former}/peers/{{peer}}.safetensors"
+    assert after.trust.roster == f"{former}/next/roster.toml"
+    assert Roster.read(after.trust.roster) == roster

@@ -72,6 +72,24 @@ def test_two_simulations_of_two_rounds_end_where_one_of_four_does(p2pfl):
     assert f'pretrained = "{first.resolve()}/peers/{{peer}}.safetensors"' in (then / "experiment.toml").read_text()
 
 
+def test_the_next_run_of_a_moved_folder_reads_the_tables_that_moved_with_it(p2pfl, place):
+    card = place / "card"
+    card.mkdir()
+    for number in range(4):
+        rows = [f"{row},{(row * 7 + number) % 5},{row % 2}" for row in range(12)]
+        (card / f"peer{number}.csv").write_text("a,b,y\n" + "\n".join(rows) + "\n")
+    columns = '{ a = "number", b = "number", y = [0, 1] }'
+    table = f'name = "table"\noptions = {{ path = "{{peer}}.csv", target = "y", columns = {columns} }}'
+    (card / "plant.toml").write_text(EXPERIMENT.format(rounds=2).replace('name = "wine"', table))
+    said = p2pfl("simulate", "card/plant.toml", "--runs", "card/runs", "--no-baselines", "--json")
+    assert said.status == 0, said.err
+    card.rename(place / "ssd")
+    first = newest("ssd/runs")
+    said = p2pfl("next", first, "--runs", "ssd/runs", "--no-baselines", "--json")
+    assert said.status == 0, said.err
+    assert len([*(place / "ssd" / "runs").glob("plant-*")]) == 2
+
+
 @pytest.mark.slow
 def test_other_settings_may_differ_and_the_model_may_not(p2pfl):
     first = trained(p2pfl, "simulate", "plant.toml")

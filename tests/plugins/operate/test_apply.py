@@ -15,6 +15,7 @@ from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.operate.apply_command import Operation
+from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.swarm_operator import MARGIN, SwarmView, check_after
 from p2pfl.privacy.keys import FIRST, Identity, Roster, SeededSource
 from p2pfl.results import Run
@@ -54,12 +55,14 @@ class Plant:
             await peer.run()
         self.done[name] = peer.done
 
-    def operation(self, after):
+    def operation(self, after, edited=()):
         view = SwarmView("test", [self.roster])
         folder = self.folder / "changes"
-        return Operation(after, ROSTER, view=view, operator=OPERATOR, folder=folder, say=self.texts.append)
+        return Operation(
+            after, ROSTER, view=view, operator=OPERATOR, folder=folder, say=self.texts.append, edited=edited
+        )
 
-    def change(self, *changes, after=4, dry_run=False):
+    def change(self, *changes, after=4, dry_run=False, edited=()):
         """Change the swarm before its last peer has come; return the result."""
 
         async def together():
@@ -69,7 +72,7 @@ class Plant:
                     tasks.create_task(self.play(name, transport))
                 await asyncio.sleep(5)  # of virtual time, in which they announce themselves
                 made = read(self.target, changes=list(changes))
-                result = await self.operation(made).run(transport, after=after, dry_run=dry_run)
+                result = await self.operation(made, edited).run(transport, after=after, dry_run=dry_run)
                 tasks.create_task(self.play(NAMES[-1], transport))
             return result
 
@@ -143,6 +146,40 @@ def test_neither_a_peer_of_another_run_nor_one_that_leaves_keeps_the_others_from
     announced(view, "peer2", rounds="8")
     with pytest.raises(InputError, match="peers of different runs are there"):
         _ = view.facts
+
+
+def test_nothing_is_ordered_where_no_edited_key_is_part_of_a_change(tmp_path):
+    plant = Plant(tmp_path)
+    result = plant.change(edited=["transport.pace"])
+    assert (result["number"], result["after"], result["kept"]) == (None, None, ["transport.pace"])
+    line = "transport.pace stays as it is on each device, because its owner decides on it; change it by new bundles and"
+    assert plant.texts == ["nothing changes", f"{line} a new run"]
+    assert not (tmp_path / "changes").exists()
+    assert plant.done == dict.fromkeys(NAMES, 6)
+
+
+def test_a_roster_with_another_revoked_key_is_a_change_by_itself():
+    view, after = SwarmView("test", [ROSTER]), read(SMALL, changes=CHANGES)
+    for name in NAMES:
+        announced(view, name, rounds="6")
+    revoked = Roster(ROSTER.peers, revoked={Identity(bytes([9] * 32)).public: "stolen"}, operator=OPERATOR.public)
+    assert "roster" in view.differences(after, revoked).keys
+    assert "roster" not in view.differences(after, ROSTER).keys
+
+
+def test_edited_keys_that_no_change_takes_are_those_in_which_the_bundles_differ(place):
+    plant = wine_file("plant", rounds=3, more="[transport]\ngather = 120\n")
+    Path("p2pfl_mqtt-0.3.0-py3-none-any.whl").write_bytes(b"a wheel")
+    Path("plant.toml").write_text(plant)
+    fleet = bundles(place)
+    assert fleet.edited() == []
+    edits = {"rounds = 3": "rounds = 9", "gather = 120": 'gather = 120\npace = { every = "10 min" }\ncheckpoint = 5'}
+    for before, after in {**edits, 'name = "linear"': 'name = "mlp"', "peers = 3": "peers = 4"}.items():
+        assert before in plant
+        plant = plant.replace(before, after)
+    Path("plant.toml").write_text(plant)
+    again = Fleet.open("plant.toml", out=fleet.out)
+    assert again.edited() == ["model.name", "transport.checkpoint", "transport.pace"]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from p2pfl.core.errors import StorageError
+from p2pfl.core.errors import InputError, StorageError
 from p2pfl.experiment import schema
 from p2pfl.privacy.keys import FirstUse, Identity, Roster, SecretSource, Trust
 
@@ -71,7 +71,9 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def credentials(settings: schema.TrustSettings, *, peer: str, folder: Path | None = None) -> Credentials:
+def credentials(
+    settings: schema.TrustSettings, *, peer: str, folder: Path | None = None, again: bool = False
+) -> Credentials:
     """Read, or make, what ``[trust]`` names.
 
     Parameters
@@ -82,21 +84,29 @@ def credentials(settings: schema.TrustSettings, *, peer: str, folder: Path | Non
         Whose.
     folder
         For what it makes where no other is named, so that the run can be resumed.
+    again
+        True if it has taken part in the run before, with a key.
 
     Raises
     ------
     InputError
-        A file is there but cannot be used.
+        A file is there but cannot be used, or a key that others know is missing.
     StorageError
         A new identity cannot be written.
     """
     roster_file, identity = None, None
+    roster = None if settings.roster is None else Roster.read(settings.roster)
     if settings.keys is not None:
         folder = Path(settings.keys)
     if folder is not None:
         path, roster_file = folder / f"{peer}.pem", folder / "known.toml"
         if path.exists():
             identity = Identity.load(path)
+        elif again or roster is not None:
+            raise InputError(
+                f"{path} does not exist, and the others accept no other key; bring it back, or correct trust.keys, as "
+                "a new key needs another roster or a new run"
+            )
         else:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -107,8 +117,7 @@ def credentials(settings: schema.TrustSettings, *, peer: str, folder: Path | Non
             identity = Identity.generate(SecretSource(), peer=peer)
             identity.save(path)
     identity = identity or Identity.generate(SecretSource(), peer=peer)
-    if settings.roster is not None:
-        roster = Roster.read(settings.roster)
+    if roster is not None:
         roster.check(peer, identity.public)
         return Credentials(identity, roster)
     seen = Roster.read(roster_file).peers if roster_file is not None and roster_file.exists() else {}

@@ -16,8 +16,9 @@ import p2pfl
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment, find, read
+from p2pfl.experiment.changed_run import SECTIONS
 from p2pfl.experiment.file.own_code import references, unlisted_code
-from p2pfl.experiment.file.reading import plain
+from p2pfl.experiment.file.reading import draft, flat_without_folders, plain
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.network.protocol.wire.message_codec import OPERATOR, rights
 from p2pfl.network.transport.address import Address
@@ -53,6 +54,9 @@ BROKER_TEMPLATES = Path(__file__).with_name("broker")
 
 README = Path(__file__).with_name("observer") / "README.txt"
 """Template of what an observer reads."""
+
+WRITTEN = ("broker", "ca", "certificate", "key", "credentials")
+"""Keys of ``[transport]`` that each bundle has of its own, or that each device has."""
 
 UNSEEN_SECTIONS = ("data", "model", "compression", "telemetry")
 """Sections that the experiment file of an observer lacks, because nothing that peers share depends on them."""
@@ -351,6 +355,21 @@ class Fleet:
         if self.observers:
             mine["telemetry"] = table.get("telemetry", {}) | {"observers": "observers.toml"}
         return table | mine
+
+    def edited(self) -> list[str]:
+        """Return the keys in which the experiment differs from the bundles, besides those that a change takes."""
+        files = [path for peer in self.peers if (path := self.home / peer / self._file).is_file()]
+        ours, theirs = (
+            flat_without_folders(each) for each in (self.experiment, *map(draft, files[:1] or [self.source]))
+        )
+        others = (
+            "rounds",
+            *(f"{section}." for section in SECTIONS),
+            "trust.",
+            *(f"transport.{key}" for key in WRITTEN),
+        )
+        keys = {key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)}
+        return sorted(key for key in keys if not key.startswith(others) and key != "telemetry.observers")
 
     @property
     def home(self) -> Path:

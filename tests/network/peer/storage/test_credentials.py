@@ -89,8 +89,20 @@ async def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leav
 
 def test_a_roster_with_another_key_of_ours_is_refused_before_anything_starts(tmp_path):
     Roster({"ada": Identity.generate(SecretSource(), peer="ada").public}).write(tmp_path / "roster.toml")
+    Identity.generate(SecretSource(), peer="ada").save(tmp_path / "ada.pem")
     with pytest.raises(PeerError, match='"ada" presents the key'):
         credentials(schema.TrustSettings(roster=str(tmp_path / "roster.toml"), keys=str(tmp_path)), peer="ada")
+
+
+@pytest.mark.parametrize("roster", [True, False])
+def test_a_key_that_is_gone_and_that_others_know_is_not_made_anew(tmp_path, roster):
+    Roster({"ada": Identity.generate(SecretSource(), peer="ada").public}).write(tmp_path / "roster.toml")
+    settings = schema.TrustSettings(
+        roster=str(tmp_path / "roster.toml") if roster else None, keys=str(tmp_path / "gone")
+    )
+    with pytest.raises(InputError, match=r"gone/ada\.pem does not exist, and the others accept no other key; bring it"):
+        credentials(settings, peer="ada", again=not roster)
+    assert not (tmp_path / "gone").exists()
 
 
 def test_a_roster_is_not_overwritten_by_what_was_seen(tmp_path):
