@@ -25,7 +25,7 @@ from p2pfl.network.transport import Channel, Transport
 from p2pfl.plugins.operate.bundles.bundle_files import AUTHORITY
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.operate_commands import DeployOptions
-from p2pfl.plugins.operate.swarm_operator import SwarmView, check_after, last_round
+from p2pfl.plugins.operate.swarm_operator import SwarmView, check_after, last_round, without_models
 from p2pfl.privacy.keys import Identity, Roster
 
 LOOK_SECONDS = 5.0
@@ -166,6 +166,11 @@ class Operation:
                 "and topology.peers to the names of its peers"
             )
         expected = self.view.expected(self.experiment, self.roster)
+        if alone := without_models(self.experiment, expected):
+            raise InputError(
+                f"no model reaches {', '.join(alone)} in the first round, because those around are new as well; add "
+                "these devices in two changes, or choose another topology"
+            )
         result: dict[str, Any] = msgspec.to_builtins(differences) | {"peers": expected}
         if absent := sorted({*expected} - self.view.taking_part):
             raise RunError(f"{', '.join(absent)} is not there to agree; wait for it, or take it out of the experiment")
