@@ -104,7 +104,16 @@ class ChangeExchange:
         change = None if store is None else read_change(store.folder, start.name)
         order = order_of(experiment)
         least = max(_number(followed), 0 if order is None else order.change.number)
-        held = HeldChange(roster.operator, start.swarm, run_digest(start.me.facts), least, change)
+        new = not start.keeper.former.begun and (order is None or order.late)
+        held = HeldChange(
+            roster.operator,
+            start.swarm,
+            run_digest(start.me.facts),
+            least,
+            change,
+            peer=start.name,
+            installed=roster if new else None,
+        )
         own = experiment.learning.learner is not None
         return cls(
             start,
@@ -305,7 +314,7 @@ class ChangeExchange:
             self._connection.post(f"in/{peer}", message)
 
     async def _follow(self, connection: Connection) -> None:
-        """End this run if most neighbours have gone on with the next one; ask those that have for their order.
+        """End this run if neighbours show that others have gone on with the next one; ask them for their order.
 
         Raises
         ------

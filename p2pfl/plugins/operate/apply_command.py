@@ -25,7 +25,7 @@ from p2pfl.network.transport import Channel, Transport
 from p2pfl.plugins.operate.bundles.bundle_files import AUTHORITY
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.operate_commands import DeployOptions
-from p2pfl.plugins.operate.swarm_operator import SwarmView, check_after, last_round
+from p2pfl.plugins.operate.swarm_operator import SwarmView, check_after, last_round, without_models
 from p2pfl.privacy.keys import Identity, Roster
 
 LOOK_SECONDS = 5.0
@@ -169,6 +169,11 @@ class Operation:
             )
         expected = self.view.expected(self.experiment, self.roster)
         nothing = not (moved or differences.replaced or differences.keys or self.experiment.learning.without)
+        if alone := without_models(self.experiment, expected):
+            raise InputError(
+                f"no model reaches {', '.join(alone)} in the first round, because those around are new as well; add "
+                "these devices in two changes, or choose another topology"
+            )
         result: dict[str, Any] = msgspec.to_builtins(differences) | {"peers": expected}
         if nothing:
             return result | {"number": None, "after": None}

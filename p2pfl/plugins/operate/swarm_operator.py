@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError, InputError, PeerError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.changed_run import OF_OWNERS, followers
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import flat
+from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.experiment.resolved import digest_edges
 from p2pfl.experiment.swarm_change import ChangeAnswer, SwarmChange, run_digest, stated_rounds
@@ -251,6 +253,27 @@ def _graph_digest(experiment: Experiment) -> str:
     """Return the digest of the edges of a graph, as peers announce it."""
     graph = built(experiment)
     return digest_edges([graph.at(phase).edges for phase in range(graph.period)])
+
+
+def without_models(after: Experiment, stay: Collection[str]) -> list[str]:
+    """Return the new peers to which no model of another one comes in the first round, so that they go on from none.
+
+    Models of new peers have the weight 0 in that round, and others pass through them to their neighbours.
+
+    Parameters
+    ----------
+    after
+        Experiment of the next run.
+    stay
+        Peers that have a model, because they stay with their key.
+    """
+    graph, reached = built(after), {*stay}
+    steps = steps_of_round(Composition.of(after, live=True), graph, mixing_weights(after, graph))[0]
+    for step in range(steps if after.learning.weighted else 1):
+        reached |= {peer for peer in graph.peers if not reached.isdisjoint(graph.at(step).senders(peer))}
+        if reached >= {*graph.peers}:
+            break
+    return sorted({*graph.peers} - reached)
 
 
 def last_round(before: int, now: int, *, seconds: float) -> int:

@@ -156,3 +156,58 @@ def test_a_new_device_without_a_model_takes_that_of_its_neighbours(tmp_path, mor
     file.write_bytes(file.read_bytes().replace(f'"last":{LAST}'.encode(), f'"last":{LAST + 1}'.encode()))
     [finding] = verification.verify(verification.find_chains(folders), roster=roster_of(ended)).findings
     assert str(finding) == "eve: the order of the operator is not that by which the run began"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("learning.weighted=false",), MASKED], ids=["weighted", "unweighted", "masked"])
+@pytest.mark.parametrize(
+    ("kind", "stay", "new"),
+    [("complete", ("ada",), ("dan", "eve")), ("ring", ("ada", "bob"), ("dan", "eve"))],
+    ids=["most neighbours of each are new", "two are neighbours on a ring"],
+)
+def test_new_devices_join_whose_neighbours_are_new_as_well(tmp_path, kind, stay, new, more):
+    devices, names = Devices(tmp_path), (*stay, *new)
+    changes = [*CHANGES[:-1], f"topology.kind={kind}", "transport.gather=300", *more]
+    before = devices.experiment(SMALL, NAMES[:3], *changes)
+    after = devices.experiment(SMALL, names, *changes, "rounds=40", "learning.rate=1e-9")
+
+    async def together():
+        async with asyncio.TaskGroup() as tasks:
+            playing = {name: tasks.create_task(devices.play(name, before)) for name in NAMES[:3]}
+            await devices.until("ada", round=1)
+            order = devices.order(before, after, last=LAST, names=NAMES[:3], roster=names)
+            await devices.publish(order)
+            playing |= {name: tasks.create_task(devices.play(name, after)) for name in new}
+        return order, {name: playing[name].result() for name in names}
+
+    order, ended = timeless(together())
+    assert {name: peer.done for name, peer in ended.items()} == dict.fromkeys(names, 40)
+    assert {peer.me.facts["start"] for peer in ended.values()} == {order.start}
+    former = [load_file(devices.runs(name)[0] / "peers" / f"{name}.safetensors") for name in stay]
+    for name in names:  # after many rounds almost without training all have the average of the models that were there
+        for key, tensor in load_file(devices.runs(name)[1] / "peers" / f"{name}.safetensors").items():
+            mean = torch.stack([each[key] for each in former]).mean(dim=0)
+            assert float((tensor - mean).abs().max()) < 1e-4
+
+
+@pytest.mark.slow
+def test_a_new_device_that_starts_before_the_others_have_gone_on_obeys_no_earlier_change(tmp_path):
+    devices, rest, last = Devices(tmp_path), NAMES[:2], (*NAMES[:2], "eve")
+    changes = [*CHANGES[:-1], "transport.gather=300"]
+    first, second = devices.experiment(SMALL, NAMES[:3], *changes), devices.experiment(SMALL, rest, *changes)
+    third = devices.experiment(SMALL, last, *changes, "rounds=4")
+
+    async def together():
+        async with asyncio.TaskGroup() as tasks:
+            playing = {name: tasks.create_task(devices.play(name, first)) for name in NAMES[:3]}
+            await devices.until("ada", round=1)
+            await devices.publish(devices.order(first, second, last=LAST, names=NAMES[:3], roster=rest))
+            await devices.until("ada", round=1, run=1)
+            order = devices.order(second, third, last=20, names=rest, roster=last, number=2)
+            await devices.publish(order)
+            playing["eve"] = tasks.create_task(devices.play("eve", third))
+        return order, {name: playing[name].result() for name in last}
+
+    order, ended = timeless(together())
+    assert {name: peer and peer.done for name, peer in ended.items()} == dict.fromkeys(last, 4)
+    assert {peer.me.facts["start"] for peer in ended.values()} == {order.start}

@@ -16,7 +16,7 @@ from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.operate.apply_command import Operation
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.swarm_operator import MARGIN, SwarmView, check_after
+from p2pfl.plugins.operate.swarm_operator import MARGIN, SwarmView, check_after, without_models
 from p2pfl.privacy.keys import FIRST, Identity, Roster, SeededSource
 from p2pfl.results import Run
 from swarms import SMALL, timeless
@@ -107,6 +107,34 @@ def test_a_run_without_an_end_ends_where_the_operator_says_whatever_a_peer_state
     assert plant.change(REMAINING, "rounds=9", after=5)["after"] == 5
     assert "so this counts for nothing" in plant.texts[-2]
     assert plant.done == dict.fromkeys(NAMES, 5)
+
+
+def test_a_change_whose_new_devices_are_too_far_from_every_model_is_refused_with_the_remedy(tmp_path):
+    plant = Plant(tmp_path)
+    names = 'topology.peers=["peer0", "peer4", "peer5", "peer6"]'
+    with pytest.raises(BaseExceptionGroup) as raised:
+        plant.change(names, "topology.kind=ring", "gossip.steps=1", dry_run=True)
+    why = "no model reaches peer5 in the first round, because those around are new as well; add these devices in two"
+    assert raised.group_contains(InputError, match=why)
+
+
+@pytest.mark.parametrize(
+    ("stay", "changes", "alone"),
+    [
+        ("01", ["gossip.steps=1"], ["peer5"]),
+        ("0", ["gossip.steps=1"], ["peer4", "peer5"]),
+        ("01", ["gossip.steps=2"], []),
+        ("01", [], []),  # as many gossip steps as averaging needs
+        ("01", ["gossip.steps=2", "learning.weighted=false"], ["peer5"]),
+        ("4", ["gossip.steps=1", "topology.kind=complete"], []),
+        ("0", ["gossip.steps=1", "topology.kind=one_peer_exponential"], ["peer4", "peer5", "peer6"]),
+        ("0", ["gossip.steps=2", "topology.kind=one_peer_exponential"], ["peer6"]),
+    ],
+)
+def test_a_new_device_needs_a_model_that_reaches_it_in_the_gossip_steps_of_the_first_round(stay, changes, alone):
+    names = 'topology.peers=["peer0", "peer1", "peer4", "peer5", "peer6"]'
+    after = read(SMALL, changes=["topology.kind=ring", names, *changes])
+    assert without_models(after, [f"peer{number}" for number in stay]) == alone
 
 
 def answers(**rounds):

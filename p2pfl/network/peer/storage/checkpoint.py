@@ -277,6 +277,11 @@ class Former:
         return not journal.key or [each.round for each in self.kept[:1]] != [journal.ended]
 
     @property
+    def begun(self) -> bool:
+        """True if the peer has played a round, or has sent something hidden of the first one."""
+        return bool(self.kept) or (self.journal is not None and self.journal.released >= 0)
+
+    @property
     def bare(self) -> bool:
         """True if its models are lost: a peer writes a checkpoint before it releases anything of the second round."""
         journal = self.journal

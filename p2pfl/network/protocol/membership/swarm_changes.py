@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from p2pfl.core.errors import DecodeError, PeerError
+from p2pfl.core.errors import DecodeError, InputError, PeerError
 from p2pfl.experiment.swarm_change import SwarmChange
+from p2pfl.privacy.keys import Roster
 
 MAX_ORDERS = 8
 """Largest number of orders among which a peer looks for that by which the others have gone on."""
@@ -32,6 +33,10 @@ class HeldChange:
         Largest number of an order that this device has followed, or by which its run began; a change has a larger one.
     change
         Change that an earlier incarnation of the peer held.
+    peer
+        Name of the peer.
+    installed
+        Roster of a device that has played no round of its run, which its owner installed; ``None`` for any other.
 
     Attributes
     ----------
@@ -50,6 +55,8 @@ class HeldChange:
     run: str
     least: int = 0
     change: SwarmChange | None = None
+    peer: str = ""
+    installed: Roster | None = None
     round: int = 0
     begun: bool = False
     reason: str = ""
@@ -77,9 +84,16 @@ class HeldChange:
             del self.orders[min(self.orders, key=lambda start: self.orders[start].number)]
 
     def moved(self, starts: Mapping[str, str]) -> SwarmChange | None:
-        """Return the order by which the neighbours have gone on with another run; ``None`` as long as most have not.
+        """Return the order by which the neighbours have gone on with another run; ``None`` as long as it is not sure.
 
-        One of several neighbours moves nobody, and a peer that holds the order itself plays to the last round.
+        Most neighbours must show it. Otherwise one insider who shows an order early, or one for another run, takes a
+        peer out of its run. A peer that plays and holds the order itself plays to the last round.
+
+        A new device has played no round, and most of its neighbours may be as new, each waiting for the others. So it
+        follows what one neighbour shows, if the order names it with its key and nobody else whose key the roster that
+        its owner installed lacks or revokes. Whoever replays an older order thus brings no such key back, and the
+        next order, with a larger number, still counts. A new device never follows an order of another run that does
+        not name it with its key: that order is older than the one which brings it in.
 
         Parameters
         ----------
@@ -89,7 +103,23 @@ class HeldChange:
         if self.begun and self.last is not None:
             return None
         counts = Counter(starts.values())
-        return next((order for start, order in self.orders.items() if 2 * counts[start] > len(starts)), None)
+        newest = sorted(self.orders.values(), key=lambda order: order.number, reverse=True)
+        return next((order for order in newest if counts[order.start] >= self._needed(order, len(starts))), None)
+
+    def _needed(self, order: SwarmChange, neighbours: int) -> int:
+        """Return how many of the neighbours must show an order before this peer follows it."""
+        most = neighbours // 2 + 1
+        if self.installed is None or self.begun or order.run == self.run:
+            return most
+        try:
+            roster = order.next_roster
+        except InputError:
+            return neighbours + 1
+        known, mine = self.installed, roster.peers.get(self.peer)
+        if mine is None or mine != known.peers.get(self.peer):
+            return neighbours + 1
+        valid = {each for each in known.peers.items() if each[1] not in known.revoked}
+        return 1 if {*roster.peers.items()} <= valid else most
 
     def judge(self, data: bytes) -> tuple[Literal["new", "known", "refused"], str, SwarmChange | None]:
         """Return the verdict on a change that arrived, the reason if it is refused, and the change; nothing is kept.

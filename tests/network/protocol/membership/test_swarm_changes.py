@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import DecodeError
 from p2pfl.experiment.swarm_change import MAX_BYTES, ChangeAnswer, SwarmChange
 from p2pfl.network.protocol.membership.swarm_changes import MAX_ORDERS, HeldChange
-from p2pfl.privacy.keys import Identity
+from p2pfl.privacy.keys import Identity, Roster
 
 OPERATOR, OTHER = Identity(bytes(range(32))), Identity(bytes([9] * 32))
 RUN = "a" * 64
@@ -98,6 +98,70 @@ def test_a_peer_leaves_its_run_once_most_neighbours_show_that_they_have_gone_on_
     assert held.moved(dict.fromkeys(shown, change(4, last=9, operator=OTHER).start)) is None  # no operator signed it
     assert held.moved({}) is None
     assert held.last is None  # it ends nothing by itself
+
+
+KEYS = {name: Identity(name.encode() * 8 + bytes(8)).public for name in ("ada", "bob", "cyd", "dan")}
+
+
+def roster(*names, operator=OPERATOR, **keys):
+    return Roster({name: KEYS[name] for name in names} | keys, operator=operator.public)
+
+
+def new_device(*orders, installed, run=RUN, least=0):
+    held = HeldChange(OPERATOR.public, "plant", run, least, peer="cyd", installed=installed)
+    for order in orders:
+        held.collect(order.encode())
+    return held
+
+
+def brings(number, given, *, run="b" * 64):
+    return change(number, last=9, run=run, roster=given.text)
+
+
+def test_a_new_device_follows_one_neighbour_by_an_order_that_names_it_among_the_keys_of_its_roster_alone():
+    installed = roster("ada", "bob", "cyd", "dan").revoke(KEYS["dan"], reason="stolen")
+    smaller = brings(3, roster("ada", "bob", "cyd"))  # its roster was copied before another device was taken out
+    for order, enough in (
+        (smaller, True),
+        (brings(3, roster("ada", "bob", "cyd", "dan")), False),  # it would bring back a revoked key
+        (brings(3, roster("ada", "cyd", bob=OTHER.public)), False),  # or one that was replaced
+    ):
+        held = new_device(order, installed=installed)
+        assert held.moved({"ada": order.start, "bob": "", "dan": ""}) == (order if enough else None)
+        assert held.moved({"ada": "", "bob": "", "dan": ""}) is None
+        assert held.moved({"ada": order.start, "bob": order.start, "dan": ""}) == order  # most of them
+        held.begun = True
+        assert held.moved({"ada": order.start, "bob": "", "dan": ""}) is None
+    held = HeldChange(OPERATOR.public, "plant", RUN, change=smaller, peer="cyd", installed=installed)  # from a file
+    assert held.moved({"ada": smaller.start, "bob": "", "dan": ""}) == smaller
+
+
+def test_a_new_device_obeys_no_order_that_does_not_name_it_with_its_key_whoever_shows_it():
+    installed = roster("ada", "bob", "cyd")
+    older = brings(4, roster("ada", "bob")), brings(5, roster("ada", "bob", cyd=OTHER.public))
+    for order in (*older, brings(6, roster("ada", "bob"), run="c" * 64), change(7, last=9, run="b" * 64, roster="?")):
+        assert new_device(order, installed=installed).moved({"ada": order.start, "bob": order.start}) is None
+    own = brings(4, roster("ada", "bob"), run=RUN)  # by which the run of this device ends
+    assert new_device(own, installed=installed).moved({"ada": own.start, "bob": own.start}) == own
+
+
+def test_a_replayed_order_is_left_by_the_next_one_and_leads_nowhere_while_a_later_one_is_shown():
+    installed = roster("ada", "bob", "cyd")
+    older, later = brings(4, installed), brings(6, installed)
+    both = new_device(older, later, installed=installed)
+    assert both.moved({"ada": older.start, "bob": later.start, "dan": ""}) == later
+    misled = new_device(older, later, installed=installed, run="d" * 64, least=4)
+    assert misled.moved({"ada": older.start, "bob": later.start, "dan": ""}) == later
+    assert misled.moved({"ada": older.start, "bob": older.start, "dan": ""}) is None
+
+
+def test_one_neighbour_takes_no_device_out_of_the_run_in_which_it_is_expected():
+    installed = roster("ada", "bob", "cyd")
+    order = brings(3, installed, run=RUN)
+    held = new_device(order, installed=installed)
+    assert held.moved({"ada": order.start, "bob": ""}) is None
+    held = new_device(brings(3, installed), installed=None)  # a device that has played
+    assert held.moved({"ada": brings(3, installed).start, "bob": ""}) is None
 
 
 def test_a_peer_that_plays_and_holds_the_order_itself_plays_to_the_last_round_whoever_has_gone_on():
