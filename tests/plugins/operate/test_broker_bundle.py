@@ -267,10 +267,12 @@ def test_a_device_installs_a_second_experiment_with_the_keys_that_it_has(place):
         key = states / "stream-peer0" / "keys" / name
         assert key.read_bytes() == (states / "plant-peer0" / "keys" / name).read_bytes()
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    for each in ("plant", "stream"):  # they are lost: it makes new ones, for which it asks
+    for each in ("plant", "stream"):  # they are lost: it makes new ones, which the operator has not signed
         shutil.rmtree(states / f"{each}-peer0" / "keys")
-    done = install(fleet.home / "peer0")
-    assert (done.returncode, "has the key" in done.stdout + done.stderr) == (0, True)
+    refused = install(fleet.home / "peer0")
+    assert (refused.returncode, "has the key" in refused.stdout + refused.stderr) == (1, True)
+    assert "are for another key than this device has; send the operator" in refused.stderr.splitlines()[-1]
+    assert "Traceback" not in refused.stderr
     refused = install(fleet.home / "peer0", STATE=str(states / "plant-peer0"))
     assert refused.returncode == 1
     assert "plant-peer0 has another experiment; choose another STATE" in refused.stderr

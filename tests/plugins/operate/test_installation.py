@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from certificates import reachable
-from fleets import PEERS, PLANT, bundles
+from fleets import NOW, PEERS, PLANT, asked, bundles
 from p2pfl.cli import main
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
+from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.packages import MACHINES, locked_pythons
 from p2pfl.privacy.keys import Roster
 
@@ -170,6 +171,13 @@ def shims(place, commands):
     return f"{folder}:{os.environ['PATH']}"
 
 
+def sign(place, folder):
+    """Write the roster and the certificate of a bundle, and return the folder with the keys for which they are."""
+    requests = [asked(place, peer) for peer in PEERS]
+    Fleet.open(str(place / "plant.toml"), out=folder.parent).signer(now=NOW).collect(requests)
+    return requests[0].parent
+
+
 @pytest.fixture
 def root(place, prefix):
     """Call install.sh as a root whose commands are recorded, below a folder in place of /var/lib/p2pfl."""
@@ -179,9 +187,10 @@ def root(place, prefix):
     sums = [line for line in (folder / "SHA256SUMS").read_text().splitlines() if not line.endswith("install.sh")]
     (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     (prefix / "bin" / "p2pfl").write_text(
-        '#!/bin/sh\necho "p2pfl as ${BECAME:-root} $*" >>"$LOG"; echo request >"${6:-/dev/null}"\n'
+        '#!/bin/sh\necho "p2pfl as ${BECAME:-root} $*" >>"$LOG"; cat "$REQUEST" >"${6:-/dev/null}"\n'
     )
     given = {"PATH": shims(place, SHIMS), "LOG": str(log), "PREFIX": str(prefix), "UNITS": str(place / "units")}
+    given["REQUEST"] = str(asked(place, "peer0"))
 
     def call(*, status=0, **environment):
         log.write_text("")
@@ -192,18 +201,17 @@ def root(place, prefix):
     return folder, home / "plant-peer0", call
 
 
-def test_a_root_installation_leaves_a_folder_that_its_user_can_enter(root):
+def test_a_root_installation_leaves_a_folder_that_its_user_can_enter(root, place):
     folder, state, call = root
     _, log = call()
     made = [line for line in log.splitlines() if line.startswith("install ")]
     assert made == [f"install -d -m 755 {state.parent}", f"install -d -o p2pfl -g p2pfl -m 700 {state}"]
-    assert (folder / "request.toml").read_text() == "request\n"
+    assert (folder / "request.toml").read_bytes() == (place / "device-peer0" / "request.toml").read_bytes()
 
 
 def test_root_makes_the_user_that_the_unit_and_the_check_name_whichever_folder_it_chooses(root, place):
     folder, _, call = root
-    for name in ("roster.toml", "certificate.pem"):
-        (folder / name).write_text("[peers]\n")
+    sign(place, folder)
     (place / "units").mkdir()
     state = place / "elsewhere"
     out, log = call(STATE=str(state))
@@ -213,7 +221,11 @@ def test_root_makes_the_user_that_the_unit_and_the_check_name_whichever_folder_i
     [check] = [shlex.split(line.removeprefix("Check:")) for line in out.splitlines() if line.startswith("Check:")]
     assert check[:4] == ["sudo", "-u", "p2pfl", "sh"]  # nobody else enters the folder
     log = subprocess.run(
-        check[3:], env={"LOG": "/dev/stdout", "BECAME": "p2pfl"}, capture_output=True, text=True, check=True
+        check[3:],
+        env={"LOG": "/dev/stdout", "REQUEST": "/dev/null", "BECAME": "p2pfl"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert log.stdout == "p2pfl as p2pfl doctor plant.toml --as peer0\n"
     [made] = (place / "units").iterdir()
@@ -232,9 +244,8 @@ def test_root_does_not_give_away_a_folder_that_others_use(root, place):
 @pytest.mark.slow
 def test_without_root_all_goes_below_the_home_of_the_user_with_a_unit_of_their_own(place, prefix):
     folder = bundles(place).out / "peer0"
-    for name in ("roster.toml", "certificate.pem"):
-        (folder / name).write_text("[peers]\n")
     home = place / "home"
+    shutil.copytree(sign(place, folder), home / ".local" / "state" / "p2pfl" / "plant-peer0" / "keys")
     (home / ".local" / "share").mkdir(parents=True)
     prefix.rename(home / ".local" / "share" / "p2pfl")
     done = sh(folder / "install.sh", ENVIRONMENT="yes", HOME=str(home), PATH=shims(place, {"id": SOMEBODY}))
@@ -256,8 +267,7 @@ def test_without_root_all_goes_below_the_home_of_the_user_with_a_unit_of_their_o
 def test_root_writes_nothing_in_the_folder_of_another_user(root, place):
     folder, state, call = root
     call()
-    Roster({"peer0": b"7" * 32}).write(folder / "roster.toml")
-    (folder / "certificate.pem").write_text("certificate")
+    sign(place, folder)
     outside = place / "outside"
     outside.write_text("as before")
     for name in ("broker.pem", "roster.toml"):

@@ -154,6 +154,19 @@ if [ ! -f "$bundle/roster.toml" ] || [ ! -f "$bundle/certificate.pem" ]; then
     exit 0
 fi
 
+"$prefix/bin/python" -P -B - "$bundle" <<'END' || fail "roster.toml and certificate.pem in $bundle are for another key than this device has; send the operator $bundle/request.toml, or bring the keys back to $state/keys"
+import sys
+from pathlib import Path
+from cryptography import x509
+from p2pfl.privacy.keys import Roster
+from p2pfl.privacy.keys.key_requests import DeviceRequest
+
+bundle = Path(sys.argv[1])
+asked = DeviceRequest.load(bundle / "request.toml")
+certificate = x509.load_pem_x509_certificate((bundle / "certificate.pem").read_bytes())
+listed = Roster.read(bundle / "roster.toml").peers.get(asked.peer)
+sys.exit(listed != asked.public or certificate.public_key() != asked.read.public_key())
+END
 put roster.toml
 put certificate.pem
 [ ! -f "$bundle/observers.toml" ] || put observers.toml
