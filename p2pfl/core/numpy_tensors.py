@@ -840,6 +840,9 @@ def no_grad():
     return contextlib.nullcontext()
 
 
+inference_mode = no_grad
+
+
 class Module:
     """Holder of tensors by name, of which only the forward pass can be asked for."""
 

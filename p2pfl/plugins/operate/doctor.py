@@ -182,7 +182,7 @@ class _Device:
         joins = partial(_transport, url, self.experiment, peer=self.peer, environment=self.environment)
         probe = round_trip.Probe(joins, settings.mqtt.version, self.experiment.name, self.peer, settings.prefix)
         try:
-            reached = await round_trip.check_login(report, probe)
+            reached = await round_trip.check_login(report, probe, credentials=settings.credentials)
         except P2PFLError as error:  # a file that cannot be used
             report.add(problem("login", str(error)))
             return

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
-import torch
 from msgspec import Meta
 
 from p2pfl.core.errors import DataError, InputError, LearningError, P2PFLError
+from p2pfl.core.tensors import torch
 from p2pfl.data.tables.cells import TextCells, cell_text
 from p2pfl.results.models.arrays import ArrayPredictor
 from p2pfl.results.models.model_file import load_bytes

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import safetensors
-import safetensors.torch
 from msgspec import Meta
 
 from p2pfl.core.errors import DataError, InputError, ModelError, P2PFLError
-from p2pfl.core.tensors import torch
+from p2pfl.core.tensors import TORCH_INSTALLED, torch
+from p2pfl.core.tensors import load as load_tensors
 from p2pfl.data.data_description import Field
 from p2pfl.data.tables.cells import MISSING
 from p2pfl.data.tables.formula import Formula
@@ -25,8 +25,7 @@ from p2pfl.experiment.catalogue import SAVED_MODELS
 from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.models import MODELS, build
-from p2pfl.learning.modules.norms import Norm, replace_norms
-from p2pfl.learning.modules.trained_part import digest
+from p2pfl.results.models.numpy_model import PERCEPTRONS, of_exact, of_perceptron
 from p2pfl.results.saved_models import KEY, METADATA, WORD_BYTES
 
 Size = Annotated[int, Meta(ge=1)]
@@ -38,7 +37,7 @@ class Architecture(msgspec.Struct, frozen=True):
 
     name: str
     options: dict[str, Any] = {}
-    norm: Norm | None = None
+    norm: Literal["frozen", "group", "local"] | None = None
 
 
 class SavedColumn(msgspec.Struct, frozen=True):
@@ -183,12 +182,13 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a model in it, such as {path / 'peers' / 'NAME.safetensors'}")
     try:
-        with safetensors.safe_open(path, "pt") as file:
+        with safetensors.safe_open(path, "pt" if TORCH_INSTALLED else "np") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+            content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
     except (OSError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
+    tensors = content if TORCH_INSTALLED else {name: torch.from_numpy(each) for name, each in content.items()}
     return restore(path, metadata, tensors, model=model, samples=samples)
 
 
@@ -214,7 +214,7 @@ def load_bytes(
         Likewise.
     """
     try:
-        tensors = safetensors.torch.load(data)
+        tensors = load_tensors(data)
         header = msgspec.json.decode(data[WORD_BYTES : WORD_BYTES + int.from_bytes(data[:WORD_BYTES], "little")])
         metadata = msgspec.convert(header.get(METADATA, {}), dict[str, str])
     except (safetensors.SafetensorError, msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -335,6 +335,8 @@ def _module(
     exact: ExactModel | None,
 ) -> torch.nn.Module:
     name = about.model.name
+    if not TORCH_INSTALLED:
+        return _numpy_module(path, about, tensors, exact=exact)
     if isinstance(model, torch.nn.Module):
         module = copy.deepcopy(model)
     elif exact is not None:
@@ -350,6 +352,8 @@ def _module(
         with torch.device("meta" if name in MODELS else "cpu"):
             module = build(name, **settings, seed=0 if about.constants is None else about.constants.seed)
             if about.model.norm == "group":  # the other kinds keep the layers
+                from p2pfl.learning.modules.norms import replace_norms  # noqa: PLC0415 (it needs torch)
+
                 replace_norms(module, "group")
     else:
         raise ModelError(
@@ -365,10 +369,27 @@ def _module(
     return module.eval().requires_grad_(requires_grad=False)
 
 
+def _numpy_module(
+    path: Path, about: ModelContent, tensors: dict[str, torch.Tensor], *, exact: ExactModel | None
+) -> torch.nn.Module:
+    """Return the model on a device without torch."""
+    name = about.model.name
+    if exact is not None:
+        return of_exact(path, name, exact, tensors)
+    if name not in PERCEPTRONS or about.constants is not None:
+        raise ModelError(
+            f"{path} is a model {name}, whose predictions need torch, which is not installed here; run pip install "
+            "torch, or predict on a computer that has it"
+        )
+    return of_perceptron(path, about, tensors)
+
+
 def _constants(path: Path, about: ModelContent, module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the frozen tensors of a module that the file does not contain."""
     if about.constants is None:
         return {}
+    from p2pfl.learning.modules.trained_part import digest  # noqa: PLC0415 (it needs torch)
+
     own = module.state_dict()
     constants = {name: own[name] for name in about.constants.tensors if name in own}
     if len(constants) < len(about.constants.tensors) or digest(constants) != about.constants.digest:

@@ -8,9 +8,9 @@ from typing import Any, Self, TextIO
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.core.errors import InputError, LearningError, ModelError
+from p2pfl.core.tensors import torch
 from p2pfl.core.texts import write_csv
 from p2pfl.data.data_description import Field
 from p2pfl.data.tables.cells import TextCells, read

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import nn
 
+from p2pfl.core.tensors import torch
 from p2pfl.data.data_description import Field
 from p2pfl.results.models.model_file import SavedModel
 
 NO_LEVEL = float("nan")
 
 
-class Prepared(nn.Module):
+class Prepared(torch.nn.Module):
     r"""Model for the raw columns of a table.
 
     It takes one number for each column: the number itself, or the position of a level among the levels of the column,

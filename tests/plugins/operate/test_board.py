@@ -69,6 +69,6 @@ def test_commands_explain_and_run_columns_without_torch_and_refuse_in_one_senten
     for command in (["explain"], ["run"], ["peer", "--name", "ada", *broker]):
         assert call(command[0], "columns.toml", *network, *command[1:]) == (2, "", key)
     [model] = place.glob("runs/*/peers/ada.safetensors")
-    for command in (["simulate", "columns.toml"], ["predict", str(model), "new.csv"]):
+    for command in (["simulate", "columns.toml"], ["export", str(model), "--to", "torch"]):
         other = f"p2pfl: p2pfl {command[0]} {remedy} call the command on a computer that has it\n"
         assert call(*command) == (2, "", other)

@@ -108,6 +108,7 @@ def test_a_wrong_password_is_named(site):
         refused = site.found("login")
     assert refused.status == "problem"
     assert "denies access (Not authorized)" in refused.message
+    assert refused.message.endswith(f"; this peer uses {path}")
 
 
 def test_the_login_of_another_peer_is_named(site):
@@ -131,7 +132,8 @@ def test_an_access_list_that_forbids_to_read_is_named(site, forbidden, topic):
         topics = site.found("topics")
     assert topics.status == "problem"
     assert f"{ROOT}/peer0/{topic} and delivers nothing" in topics.message
-    assert "docs/brokers.md" in topics.message
+    assert f'"{forbidden}"' in topics.message
+    assert "docs/" not in topics.message
 
 
 @pytest.mark.parametrize(("version", "rest", "topic"), [(4, "pub/#", "pub/doctor"), (5, "account", "account")])

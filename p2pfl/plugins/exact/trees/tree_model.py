@@ -181,7 +181,9 @@ def leaves(tree: Mapping[str, Floats], features: np.ndarray, categorical: Sequen
     threshold, missing = tree["threshold"].astype(np.float32), tree["missing"] > 0
     nodes = np.zeros(len(features), np.int64)  # [n]
     active = np.arange(len(features)) if feature[0] >= 0 else np.empty(0, np.int64)
-    while len(active):
+    for _ in feature:  # a damaged tree may lead a sample in circles
+        if not len(active):
+            break
         at = nodes[active]
         values = features[active, feature[at]]
         lower = np.where(np.isnan(values), missing[at], values < threshold[at])

@@ -9,12 +9,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from p2pfl.core.errors import BrokerError, RefusedError, TransportError
 from p2pfl.network.protocol.wire.bounds import HEAD
-from p2pfl.network.protocol.wire.message_codec import MessageCodec, inbox, outlet
+from p2pfl.network.protocol.wire.message_codec import MessageCodec, inbox, outlet, rights
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel, Transport
+from p2pfl.network.transport.channel import matches
 from p2pfl.plugins.operate.checks.finding import Finding, Report, duration, ok, problem, size, warning
 from p2pfl.privacy.keys import KEY_BYTES
 
@@ -32,10 +34,6 @@ SMALLEST_MESSAGE = 1024
 
 LARGEST_NOTICE = 8192
 """Bytes of the largest message that does not grow with the model, such as an announcement."""
-
-RIGHTS_REMEDY = (
-    "allow this peer what docs/brokers.md lists, or set transport.prefix to the prefix of the topics that it may use"
-)
 
 
 @dataclass(frozen=True)
@@ -72,14 +70,39 @@ class Probe:
         async with self.joins(self.version if version is None else version).join(client) as channel:
             yield channel
 
+    def remedy(self, topic: str) -> str:
+        """Return what to do if the broker does not let the peer use a topic: the lines of an access list for it."""
+        filters = [
+            (kind, each.replace("%u", self.peer))
+            for kind, listed in rights(self.swarm, prefix=self.prefix).items()
+            for each in listed
+        ]
+        lines = [f'"topic {kind} {each}"' for kind, each in filters if matches(each, f"{self.prefix}{topic}")]
+        return (
+            f"allow this peer {' and '.join(lines)} in the words of mosquitto, or set transport.prefix to the prefix "
+            "of the topics that it may use"
+        )
 
-async def check_login(report: Report, probe: Probe) -> Probe | None:
-    """Check that the broker lets the peer in; return how to reach it, with reasons for refusals if possible."""
+
+async def check_login(report: Report, probe: Probe, *, credentials: str | None = None) -> Probe | None:
+    """Check that the broker lets the peer in; return how to reach it, with reasons for refusals if possible.
+
+    Parameters
+    ----------
+    report
+        Report that gains the finding.
+    probe
+        How to reach it.
+    credentials
+        File of user and password, or folder of such files; ``None`` if there is none.
+    """
     try:
         async with probe.join():
             report.add(ok("login", f'the broker lets "{probe.peer}" in'))
     except (BrokerError, TransportError) as error:
-        report.add(problem("login", str(error)))
+        place = None if credentials is None else Path(credentials)
+        file = place / f"{probe.peer}.toml" if place is not None and place.is_dir() else place
+        report.add(problem("login", str(error) if file is None else f"{error}; this peer uses {file}"))
         return None
     try:
         async with probe.join(5):
@@ -129,20 +152,18 @@ async def check_telemetry(probe: Probe) -> Finding:
 async def _carry(probe: Probe, topic: str, data: bytes, *, through: str = "") -> float | str:
     """Publish to a topic and read it, perhaps through a filter; return the seconds that it takes, or what is wrong."""
     wanted = through or topic
-    shown = f"{probe.prefix}{topic}"
+    shown, remedy = f"{probe.prefix}{topic}", probe.remedy(topic)
     try:
         async with asyncio.timeout(2 * ANSWER_TIMEOUT), probe.join() as channel:
             try:
                 await channel.subscribe(wanted)
             except TransportError as error:
-                return (
-                    f"the broker refuses the subscription of {probe.prefix}{wanted} ({_short(error)}); {RIGHTS_REMEDY}"
-                )
+                return f"the broker refuses the subscription of {probe.prefix}{wanted} ({_short(error)}); {remedy}"
             began = time.perf_counter()
             try:
                 await channel.publish(topic, data)
             except RefusedError as error:
-                return f"the broker refuses to publish on {shown} ({_short(error)}); {RIGHTS_REMEDY}"
+                return f"the broker refuses to publish on {shown} ({_short(error)}); {remedy}"
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 async for message in channel:
                     if bytes(message.data) == data and not message.retained:
@@ -150,7 +171,7 @@ async def _carry(probe: Probe, topic: str, data: bytes, *, through: str = "") ->
             return time.perf_counter() - began
     except TimeoutError:
         text = f"the broker takes what is published on {shown} and delivers nothing, so its access list forbids to"
-        return f"{text} publish or to read there; {RIGHTS_REMEDY}"
+        return f"{text} publish or to read there; {remedy}"
     except (BrokerError, TransportError) as error:
         return str(error)
 

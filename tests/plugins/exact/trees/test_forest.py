@@ -16,6 +16,7 @@ from p2pfl.learning import ExactLearner, Part
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact import RandomForest
 from p2pfl.plugins.exact.trees.draws import weights
+from p2pfl.plugins.exact.trees.tree_model import leaves
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.testing import check_algorithm
 from plugins.exact.tables import adult, masked_as_pooled, shared_out, trained
@@ -202,3 +203,8 @@ def test_features_without_values_do_no_harm():
 def test_invalid_options_are_refused(options, said):
     with pytest.raises(ModelError, match=said):
         forest(np.zeros((2, 4)), classes=2, **options)
+
+
+def test_a_damaged_tree_that_leads_in_circles_ends():
+    tree = {name: np.zeros(3) for name in ("feature", "threshold", "left", "missing")}
+    assert set(leaves(tree, np.full((4, 1), -1.0, np.float32))) <= {0, 1}
