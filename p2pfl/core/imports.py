@@ -86,7 +86,7 @@ def import_callable(
 
 
 HUB = "huggingface.co"
-"""Where ``from_pretrained`` looks for a name that is no folder, again and again without a connection."""
+"""Host that ``from_pretrained`` asks for a name that is no folder, again and again without a connection."""
 
 NO_FOLDER = "if it means a folder, that does not exist: correct it, and set HF_HUB_OFFLINE=1 to ask no hub"
 """Remedy for a path that ``from_pretrained`` takes for a name of the hub."""

@@ -42,8 +42,8 @@ def outcome(seed: int, *, plans: Plans, kinds: Sequence[str] = KINDS, insiders: 
     kinds
         Of fault that may happen.
     insiders
-        True if one of four members and more is malicious where rounds are settled, or two of seven, of whom none may
-        be dropped, so that nothing comes late.
+        True if one of four members and more is malicious where rounds are settled, or two of seven. With two, all
+        messages arrive in time, because six members tolerate one.
     """
     wanted = setting(seed)
     pair = insiders and wanted.settles and two(seed)

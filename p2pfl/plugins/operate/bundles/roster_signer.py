@@ -319,7 +319,7 @@ class RosterSigner:
     def _certificates(self) -> dict[Path, x509.Certificate]:
         """Return the certificates of the operator, and of all experiments' devices and observers, that are in force.
 
-        Those count whom a roster lists and whose certificate is not revoked, also if somebody deleted their bundle.
+        A roster must list the holder, and the certificate must not be revoked. The bundle may have been deleted.
         """
         copies = self.out / AUTHORITY / COPIES
         moved = {
@@ -331,7 +331,7 @@ class RosterSigner:
         return {path: each for path, each in certificates.items() if each.serial_number not in revoked}
 
     def _is_listed(self, path: Path) -> bool:
-        """Return whether the roster of its experiment lists whom a certificate is for, or it is the operator's."""
+        """Return whether the holder of a certificate is the operator, or is in the roster of its experiment."""
         folder, home = path.parent, path.parent.parent
         kind = "roster.toml"
         if home.name == "observers":
